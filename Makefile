@@ -1,0 +1,45 @@
+# Two commands from a fresh clone: `make demo` and `make test`. Both set themselves up.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test quick lint docs clean
+
+demo: $(VENV)/.demo
+	@$(BIN)/nudgevec demo
+
+test: $(VENV)/.test lint
+	NUDGEVEC_PROPERTY_TESTS=full $(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+quick: $(VENV)/.test  ## the same tests with fewer generated problems
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: $(VENV)/.docs  ## redraw the pictures of the README
+	$(BIN)/python scripts/draw_curve.py docs/curve.svg
+
+# One environment; each purpose adds what it needs and leaves a stamp.
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(BIN)/python pyproject.toml
+	@echo "Setting up $(VENV) (once) ..."
+	@$(BIN)/pip install -q --disable-pip-version-check -e '.[static]'
+	@touch $@
+
+$(VENV)/.test: $(BIN)/python pyproject.toml
+	# torch by itself first: this exact version has a small CPU build, a range would take the largest one.
+	$(BIN)/pip install -q --disable-pip-version-check torch==2.13.0
+	$(BIN)/pip install -q --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+$(VENV)/.docs: $(BIN)/python pyproject.toml
+	$(BIN)/pip install -q --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

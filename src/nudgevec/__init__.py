@@ -1,0 +1,22 @@
+"""nudgevec: better vector search from a handful of labelled queries, without touching the model."""
+
+from nudgevec.corpus import ArrayCorpus, Corpus
+from nudgevec.curve import Curve
+from nudgevec.evaluate import compare, evaluate
+from nudgevec.patch import Patch
+from nudgevec.tune import NudgeM, NudgeMN, NudgeN, NudgeNU
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArrayCorpus",
+    "Corpus",
+    "Curve",
+    "NudgeM",
+    "NudgeMN",
+    "NudgeN",
+    "NudgeNU",
+    "Patch",
+    "compare",
+    "evaluate",
+]

@@ -1,0 +1,119 @@
+"""Drop-in replacements for the classes of the published ``nudge-ft`` package.
+
+    from nudge import NUDGEN              # before
+    from nudgevec.compat import NUDGEN    # after
+
+Same constructor, same ``finetune_embeddings``, same kind of result: all embeddings, normalised, with
+those of the training answers moved. gamma is the exact optimum instead of the best of a grid, and the
+rows that came out as NaN there (a query equal to its document) come out right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from nudgevec.corpus import Array, ArrayCorpus, Ints, as_matrix, check_finite, check_nonzero, lengths
+from nudgevec.corpus import Reader as _Reader
+from nudgevec.tune import NudgeM, NudgeN
+
+__all__ = ["NUDGEM", "NUDGEN", "QueriesAnswersDict"]
+
+
+class QueriesAnswersDict(TypedDict):
+    """Query embeddings and, for each query, the rows of its answers."""
+
+    q_embs: npt.NDArray[Any]
+    q_ans_indx: list[list[int]]
+
+
+class NUDGEM:
+    """NUDGE-M with the interface of ``nudge-ft``. ``device`` is accepted and not needed."""
+
+    def __init__(self, device: Any = None) -> None:
+        self.device = device
+
+    def finetune_embeddings(
+        self,
+        embeddings: npt.NDArray[Any],
+        train_set: QueriesAnswersDict,
+        val_set: QueriesAnswersDict,
+        nontrain_embeddings: npt.NDArray[Any] | None = None,
+        val_batch_size: int = 256,
+        gamma: float | None = None,
+    ) -> Array:
+        """Normalised embeddings, moved by NUDGE-M for the best validation accuracy at rank 1."""
+        tuner = NudgeM("capped_recall@1", gamma=gamma, guard=0)
+        return _finetune(tuner, embeddings, train_set, val_set, nontrain_embeddings)
+
+
+class NUDGEN:
+    """NUDGE-N with the interface of ``nudge-ft``. ``device`` is accepted and not needed."""
+
+    def __init__(self, device: Any = None) -> None:
+        self.device = device
+
+    def finetune_embeddings(
+        self,
+        embeddings: npt.NDArray[Any],
+        train_set: QueriesAnswersDict,
+        val_set: QueriesAnswersDict,
+        nontrain_embeddings: npt.NDArray[Any] | None = None,
+        val_batch_size: int = 256,
+        val_k: int = 1,
+        gamma: float | None = None,
+    ) -> Array:
+        """Normalised embeddings, moved by NUDGE-N for the best validation accuracy at rank ``val_k``."""
+        tuner = NudgeN(f"capped_recall@{val_k}", gamma=gamma, guard=0)
+        return _finetune(tuner, embeddings, train_set, val_set, nontrain_embeddings)
+
+
+def _finetune(
+    tuner: NudgeN,
+    embeddings: npt.NDArray[Any],
+    train_set: QueriesAnswersDict,
+    val_set: QueriesAnswersDict,
+    nontrain_embeddings: npt.NDArray[Any] | None,
+) -> Array:
+    unit = _normalised(embeddings)
+    documents: Any = unit
+    if nontrain_embeddings is not None:
+        documents = _Stacked(unit, as_matrix(nontrain_embeddings, "nontrain_embeddings"))
+    tuner.fit(
+        documents,
+        train=(train_set["q_embs"], train_set["q_ans_indx"]),
+        validation=(val_set["q_embs"], val_set["q_ans_indx"]),
+    )
+    return tuner.transform(unit)
+
+
+def _normalised(embeddings: npt.NDArray[Any]) -> Array:
+    vectors = as_matrix(embeddings, "embeddings")
+    rows = np.arange(len(vectors))
+    reader = _Reader(vectors)
+    check_finite(vectors, rows, reader)
+    length = lengths(vectors)
+    check_nonzero(length, rows, reader)
+    unit: Array = (vectors / length[:, None]).astype(vectors.dtype)
+    return unit
+
+
+class _Stacked:
+    """The embeddings followed by those that never move, block by block and without joining them."""
+
+    def __init__(self, first: Array, second: Array) -> None:
+        self.first, self.second = first, second
+        self.ids = range(len(first) + len(second))
+        self.dim = int(first.shape[1])
+
+    def take(self, ids: Sequence[Any]) -> Array:
+        rows: Ints = np.asarray(ids, dtype=np.int64)
+        return self.first[rows]  # only labelled rows are asked for
+
+    def blocks(self) -> Iterator[tuple[Sequence[Any], Array]]:
+        yield from ArrayCorpus(self.first).blocks()
+        for ids, block in ArrayCorpus(self.second).blocks():
+            yield ids, _normalised(block)

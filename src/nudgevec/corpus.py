@@ -1,0 +1,234 @@
+"""Documents as one stream of blocks, whatever holds them, and the checks every vector passes.
+
+A corpus is ``ids`` + ``dim`` + ``take(ids)`` + ``blocks()``. A NumPy array (in memory or memory-mapped)
+becomes one through ``ArrayCorpus``; files and vector stores implement the same four names. Inside the
+library a document is its row in the stream; ids come in and go out through ``Reader`` only.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from nudgevec.errors import LabelError, VectorError
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+BLOCK_BYTES = 32 << 20
+
+
+@runtime_checkable
+class Corpus(Protocol):
+    """What the library needs of a collection of documents."""
+
+    @property
+    def ids(self) -> Sequence[Hashable]:
+        """The id of every document, in the order of ``blocks``."""
+
+    @property
+    def dim(self) -> int:
+        """The number of dimensions of every vector."""
+
+    def take(self, ids: Sequence[Hashable]) -> Array:
+        """The vectors of these documents, one row each, in the order asked for."""
+
+    def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
+        """All documents once, as (ids, vectors) of any convenient size."""
+
+
+class ArrayCorpus:
+    """An (n, d) array of float16, float32 or float64, with or without ids.
+
+    >>> corpus = ArrayCorpus(np.eye(2, dtype=np.float32), ids=["a", "b"])
+    >>> corpus.take(["b"])
+    array([[0., 1.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        vectors: npt.ArrayLike,
+        ids: Sequence[Hashable] | None = None,
+        block_rows: int | None = None,
+    ) -> None:
+        self.vectors = as_matrix(vectors, "documents")
+        rows = len(self.vectors)
+        if ids is not None and len(ids) != rows:
+            raise VectorError(f"{len(ids)} ids do not match {rows} document vectors")
+        self._ids = ids
+        self._row_of: dict[Hashable, int] | None = None
+        row_bytes = max(1, self.vectors.shape[1] * self.vectors.itemsize)
+        self.block_rows = block_rows or max(1, BLOCK_BYTES // row_bytes)
+
+    @property
+    def ids(self) -> Sequence[Hashable]:
+        return range(len(self.vectors)) if self._ids is None else self._ids
+
+    @property
+    def dim(self) -> int:
+        return int(self.vectors.shape[1])
+
+    def take(self, ids: Sequence[Hashable]) -> Array:
+        if self._ids is None:
+            return self.vectors[np.asarray(ids, dtype=np.int64)]
+        if self._row_of is None:
+            self._row_of = {key: row for row, key in enumerate(self._ids)}
+        return self.vectors[[self._row_of[key] for key in ids]]
+
+    def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
+        mapping = _shared_mapping(self.vectors)
+        for start in range(0, len(self.vectors), self.block_rows):
+            stop = start + self.block_rows
+            yield self.ids[start:stop], self.vectors[start:stop]
+            if mapping is not None:
+                # The pages stay in the system's file cache; they only stop counting as ours.
+                mapping.madvise(mmap.MADV_DONTNEED)
+
+
+class Reader:
+    """A corpus seen by row: the library's side of the ids."""
+
+    def __init__(self, documents: Corpus | npt.ArrayLike) -> None:
+        self.corpus: Corpus = documents if isinstance(documents, Corpus) else ArrayCorpus(documents)
+        self.rows = len(self.corpus.ids)
+        self.dim = int(self.corpus.dim)
+        if self.rows == 0 or self.dim == 0:
+            raise VectorError(f"the corpus is empty: {self.rows} documents of {self.dim} dimensions")
+        self.has_ids = not isinstance(self.corpus.ids, range)
+
+    def ids(self, rows: Ints) -> list[Hashable]:
+        """The ids of these rows, as the corpus spells them."""
+        ids = self.corpus.ids
+        return [ids[row] for row in rows.tolist()]
+
+    def locate(self, wanted: Iterable[Hashable]) -> dict[Hashable, int]:
+        """The row of each wanted id; unknown and ambiguous ids are errors."""
+        keys = set(wanted)
+        if not self.has_ids:
+            bad = [key for key in keys if not _is_row(key) or not 0 <= int(key) < self.rows]  # type: ignore[call-overload]
+            if bad:
+                raise LabelError(
+                    f"label {bad[0]!r} is not a row of the {self.rows} documents (rows are 0 to {self.rows - 1})"
+                )
+            return {key: int(key) for key in keys}  # type: ignore[call-overload]
+        found: dict[Hashable, int] = {}
+        for row, key in enumerate(self.corpus.ids):
+            if key in keys:
+                if key in found:
+                    raise LabelError(f"document id {key!r} stands twice in the corpus, at rows {found[key]} and {row}")
+                found[key] = row
+        missing = [key for key in keys if key not in found]
+        if missing:
+            raise LabelError(
+                f"{len(missing)} labelled document id(s) are not in the corpus, for example {missing[0]!r}"
+            )
+        return found
+
+    def take(self, rows: Ints) -> Array:
+        """The vectors of these rows, checked, as a copy in the type the corpus keeps."""
+        if len(rows) == 0:
+            return np.empty((0, self.dim), dtype=np.float32)
+        vectors: Array = np.array(self.corpus.take(self.ids(rows)), None, order="C")
+        if vectors.shape != (len(rows), self.dim):
+            raise VectorError(f"the corpus returned {vectors.shape} for {len(rows)} ids of {self.dim} dimensions")
+        check_finite(vectors, rows, self)
+        return vectors
+
+    def blocks(self) -> Iterator[tuple[int, Array]]:
+        """All documents as (first row, vectors). The order of ``corpus.ids`` is verified on the way."""
+        start = 0
+        for ids, vectors in self.corpus.blocks():
+            if vectors.ndim != 2 or vectors.shape != (len(ids), self.dim):
+                raise VectorError(
+                    f"a block of {len(ids)} ids has vectors of shape {vectors.shape}, expected {self.dim} columns"
+                )
+            if self.has_ids and list(ids) != list(self.corpus.ids[start : start + len(ids)]):
+                raise VectorError(f"the corpus streams its documents in another order than its ids, from row {start}")
+            yield start, vectors
+            start += len(ids)
+        if start != self.rows:
+            raise VectorError(f"the corpus has {self.rows} ids but streamed {start} documents")
+
+    def copy(self) -> Array:
+        """All vectors as one new array."""
+        if isinstance(self.corpus, ArrayCorpus):
+            return np.array(self.corpus.vectors)
+        return np.concatenate([np.array(block) for _, block in self.blocks()])
+
+    def name(self, row: int) -> str:
+        """How to call this row in a message."""
+        return f"row {row}" if not self.has_ids else f"row {row} (id {self.corpus.ids[row]!r})"
+
+
+def as_matrix(vectors: npt.ArrayLike, what: str) -> Array:
+    """A two-dimensional float array, without a copy where it is one already."""
+    matrix = np.asarray(vectors)
+    if matrix.ndim != 2:
+        raise VectorError(f"{what} must be a two-dimensional array (rows, dimensions), not {matrix.ndim}-dimensional")
+    if matrix.dtype not in (np.float16, np.float32, np.float64):
+        raise VectorError(f"{what} must be float16, float32 or float64, not {matrix.dtype}")
+    return matrix
+
+
+def as_queries(vectors: npt.ArrayLike, dim: int, what: str) -> Floats:
+    """Query vectors as float64: finite, not zero, of the documents' dimension."""
+    matrix = as_matrix(vectors, what)
+    if matrix.shape[1] != dim:
+        raise VectorError(f"{what} have {matrix.shape[1]} dimensions, the documents have {dim}")
+    exact = matrix.astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(exact).all(axis=1))
+    if len(bad):
+        raise VectorError(f"{what}: row {bad[0]} holds NaN or infinity ({len(bad)} such rows); remove or repair them")
+    zero = np.flatnonzero(~exact.any(axis=1))
+    if len(zero):
+        raise VectorError(f"{what}: row {zero[0]} is all zeros ({len(zero)} such rows) and points nowhere; remove it")
+    return exact
+
+
+def lengths(vectors: Array) -> Floats:
+    """Euclidean length of every row in float64, right even where the squares would under- or overflow."""
+    exact = vectors.astype(np.float64)
+    length: Floats = np.sqrt(np.einsum("ij,ij->i", exact, exact))
+    odd = np.flatnonzero((length < 1e-140) | (length > 1e140))
+    if len(odd):
+        peak = np.abs(exact[odd]).max(axis=1, keepdims=True)
+        scaled = exact[odd] / np.where(peak > 0, peak, 1.0)
+        length[odd] = peak[:, 0] * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+    return length
+
+
+def check_finite(vectors: Array, rows: Ints, reader: Reader) -> None:
+    """Refuse NaN and infinity, naming the document."""
+    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if len(bad):
+        raise VectorError(f"documents: {reader.name(int(rows[bad[0]]))} holds NaN or infinity; remove or repair it")
+
+
+def check_nonzero(length: Floats, rows: Ints, reader: Reader) -> None:
+    """Refuse all-zero rows where a direction is needed, naming the document."""
+    zero = np.flatnonzero(length == 0)
+    if len(zero):
+        raise VectorError(
+            f"documents: {reader.name(int(rows[zero[0]]))} is all zeros and has no direction to compare or turn; "
+            "remove it, or use NudgeM with inner-product search"
+        )
+
+
+def _is_row(key: Hashable) -> bool:
+    return isinstance(key, (int, np.integer)) and not isinstance(key, (bool, np.bool_))
+
+
+def _shared_mapping(vectors: Array) -> mmap.mmap | None:
+    """The file mapping behind a memory-mapped array, when dropping its pages loses nothing."""
+    base: Any = vectors
+    while base is not None:
+        if isinstance(base, np.memmap) and isinstance(base.base, mmap.mmap):
+            # Copy-on-write pages ("c") exist nowhere else and must stay.
+            return base.base if base.mode in ("r", "r+") else None
+        base = getattr(base, "base", None)
+    return None

@@ -1,0 +1,157 @@
+"""The demo: emoji search. Documents are emoji names, queries are keywords people use for them.
+
+70% of the keywords pull, 10% choose the step, and the numbers printed are for the remaining 20%,
+which the tuner never sees. Everything runs on the CPU from data and weights that are installed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TextIO
+
+import numpy as np
+import numpy.typing as npt
+
+from nudgevec.corpus import Array, Ints
+from nudgevec.embedders import static
+from nudgevec.evaluate import Evaluation, compare, evaluate
+from nudgevec.tune import NudgeN
+
+METRICS = ("ndcg@10", "recall@10", "mrr@10", "success@1")
+
+
+@dataclass(frozen=True)
+class EmojiSearch:
+    """The demo's data, embedded and split."""
+
+    emoji: list[str]
+    names: list[str]
+    keywords: list[str]
+    answers: list[list[int]]
+    documents: Array
+    queries: Array
+    train: Ints
+    validation: Ints
+    test: Ints
+
+    def part(self, chosen: Ints) -> tuple[Array, list[list[int]]]:
+        """Query vectors and labels of some keywords, as the tuner takes them."""
+        return self.queries[chosen], [self.answers[number] for number in chosen]
+
+
+def load(embed: Callable[[list[str]], npt.NDArray[np.float32]] = static.embed, seed: int = 0) -> EmojiSearch:
+    """Read the data that comes with the package, embed it, and split the keywords 70/10/20.
+
+    Keywords that the embedder cannot tell apart ("t-shirt", "t shirt") go to one side together.
+    """
+    data = json.loads(files("nudgevec").joinpath("data/emoji.json").read_text(encoding="utf-8"))
+    keywords, answers = list(data["keywords"]), list(data["keywords"].values())
+    queries = embed(keywords)
+    _, group = np.unique(queries, axis=0, return_inverse=True)
+    place = np.random.default_rng(seed).permutation(group.max() + 1)[group] / (group.max() + 1)
+    known = queries.any(axis=1)
+    return EmojiSearch(
+        emoji=data["emoji"],
+        names=data["names"],
+        keywords=keywords,
+        answers=answers,
+        documents=embed(data["names"]),
+        queries=queries,
+        train=np.flatnonzero(known & (place < 0.7)),
+        validation=np.flatnonzero(known & (place >= 0.7) & (place < 0.8)),
+        test=np.flatnonzero(known & (place >= 0.8)),
+    )
+
+
+def run(queries: list[str], out: TextIO, ask: TextIO | None = None) -> None:
+    """Tune, print the table, then show searches: the given ones, or examples and a prompt."""
+    search = load()
+    print(
+        f"Emoji search: {len(search.emoji)} emoji by name, {len(search.keywords)} keywords.\n"
+        f"{len(search.train)} keywords pull, {len(search.validation)} choose the step, "
+        f"{len(search.test)} are kept aside for the numbers below.\n",
+        file=out,
+    )
+    began = time.perf_counter()
+    tuner = NudgeN(metric="ndcg@10").fit(
+        search.documents, train=search.part(search.train), validation=search.part(search.validation)
+    )
+    took = time.perf_counter() - began
+    tuned = tuner.transform(search.documents)
+    before = evaluate(search.documents, *search.part(search.test), METRICS, similarity=tuner.similarity)
+    after = evaluate(tuned, *search.part(search.test), METRICS, similarity=tuner.similarity)
+    for line in table(before, after):
+        print(line, file=out)
+    total = compare(before, after, METRICS[0])
+    print(
+        f"\nNUDGE-N moved {len(tuner.patch_)} of {len(search.emoji)} vectors by at most "
+        f"{np.degrees(tuner.patch_.distance.max(initial=0.0)):.0f} degrees "
+        f"(gamma {tuner.gamma_:.3f}) in {took:.2f} s.\n"
+        f"{METRICS[0]} of unseen keywords: {total.wins} better, {total.losses} worse, {total.ties} the same "
+        f"(p = {total.p_value:.4f}).",
+        file=out,
+    )
+    for keyword in queries or _examples(search, before, after):
+        print(file=out)
+        for line in side_by_side(search, tuned, keyword):
+            print(line, file=out)
+    if ask is not None and not queries:
+        print("\nType a keyword (empty line to stop).", file=out)
+        for typed in iter(lambda: _read(ask, out), ""):
+            for line in side_by_side(search, tuned, typed):
+                print(line, file=out)
+
+
+def table(before: Evaluation, after: Evaluation) -> Iterator[str]:
+    """Before and after on the same queries, one metric a line."""
+    yield f"{'':12}{'before':>8}{'after':>8}{'change':>9}   95% interval of the change"
+    for name in before:
+        total = compare(before, after, name)
+        yield (
+            f"{name:12}{100 * total.before:8.1f}{100 * total.after:8.1f}{100 * total.change:+9.1f}"
+            f"   {100 * total.low:+.1f} to {100 * total.high:+.1f}"
+        )
+
+
+def side_by_side(search: EmojiSearch, tuned: Array, keyword: str, top: int = 5) -> Iterator[str]:
+    """The best emoji for a keyword before and after; a star marks those that carry it."""
+    query = static.embed([keyword])[0]
+    if not query.any():
+        yield f"“{keyword}”: no word of it is known to the embedder"
+        return
+    place = search.keywords.index(keyword) if keyword in search.keywords else None
+    right = set() if place is None else set(search.answers[place])
+    if place is None:
+        seen = "not in the data"
+    else:
+        seen = "kept aside" if place in set(search.test.tolist()) else "used for tuning"
+    yield f"“{keyword}” ({seen})"
+    columns = []
+    for documents in (search.documents, tuned):
+        best = np.argsort(-(documents @ query), kind="stable")[:top]
+        columns.append([(" *"[row in right], search.emoji[row], search.names[row][:30]) for row in best.tolist()])
+    yield f"    {'before':38}after"
+    for (star, emoji, name), (new_star, new_emoji, new_name) in zip(*columns, strict=True):
+        yield f"  {star} {emoji} {name:33}{new_star} {new_emoji} {new_name}"
+
+
+def _examples(search: EmojiSearch, before: Evaluation, after: Evaluation) -> list[str]:
+    """Unseen keywords: the two that gained most and the one that lost most."""
+    change = after[METRICS[0]].per_query - before[METRICS[0]].per_query
+    order = np.argsort(-change, kind="stable")
+    return [search.keywords[search.test[before.query[number]]] for number in (order[0], order[1], order[-1])]
+
+
+def _read(ask: TextIO, out: TextIO) -> str:
+    print("> ", end="", file=out, flush=True)
+    return ask.readline().strip().lower()
+
+
+def main(queries: list[str]) -> None:
+    """What ``nudgevec demo`` does."""
+    run(queries, sys.stdout, sys.stdin if sys.stdin is not None and sys.stdin.isatty() else None)

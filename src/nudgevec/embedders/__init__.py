@@ -1,0 +1,1 @@
+"""Text to vectors. Each embedder is one module and one optional dependency."""

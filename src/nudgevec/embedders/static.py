@@ -1,0 +1,30 @@
+"""The static embedder: wordllama, 256 dimensions, weights inside the package, no download, no GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nudgevec.errors import MissingExtraError
+
+
+def embed(texts: Sequence[str]) -> npt.NDArray[np.float32]:
+    """One unit vector per text; all zeros for a text without a known token."""
+    vectors = _model().embed(list(texts), norm=True)
+    return np.nan_to_num(np.asarray(vectors, dtype=np.float32))
+
+
+@cache
+def _model() -> Any:
+    try:
+        import wordllama
+    except ImportError:
+        raise MissingExtraError("the static embedder", "static") from None
+    # The tokenizer ships inside the package, in the folder layout of a download cache.
+    home = Path(wordllama.__file__).parent
+    return wordllama.WordLlama.load(cache_dir=home, disable_download=True)

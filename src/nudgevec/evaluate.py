@@ -1,0 +1,198 @@
+"""Retrieval quality of vectors as they are: means, per-query values, intervals, and before/after.
+
+Exact search, no model, no index. Formulas are those of ``nudgevec.metrics``; equal scores are ranked
+as trec_eval does, by document id from the highest to the lowest (as text), so that the numbers equal
+trec_eval's. The tuner's own curve is stricter: there a tie counts against the labelled document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nudgevec.corpus import Corpus, Floats, Ints, Reader, as_queries, lengths
+from nudgevec.errors import LabelError, OptionError
+from nudgevec.labels import Labels, read_labels
+from nudgevec.metrics import Metric
+from nudgevec.scan import nearest
+
+
+@dataclass(frozen=True)
+class Score:
+    """One metric: its mean, a bootstrap confidence interval of the mean, and every query's value."""
+
+    mean: float
+    low: float
+    high: float
+    per_query: Floats
+
+
+@dataclass(frozen=True)
+class Evaluation(Mapping[str, Score]):
+    """Scores by metric name. ``query`` holds the numbers of the queries that have a relevant label;
+    the others are counted in ``without_labels`` and left out."""
+
+    scores: dict[str, Score]
+    query: Ints
+    without_labels: int
+
+    def __getitem__(self, metric: str) -> Score:
+        return self.scores[metric]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.scores)
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What changed between two evaluations of the same queries, for one metric."""
+
+    before: float
+    after: float
+    change: float
+    low: float
+    high: float
+    """Bootstrap confidence interval of the mean change."""
+    wins: int
+    losses: int
+    ties: int
+    p_value: float
+    """Two-sided paired sign-flip test of "no change"."""
+
+
+def evaluate(
+    documents: Corpus | npt.ArrayLike,
+    queries: npt.ArrayLike,
+    labels: Any,
+    metrics: Sequence[str] = ("ndcg@10", "recall@10", "mrr@10", "success@1"),
+    *,
+    similarity: str = "dot",
+    confidence: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> Evaluation:
+    """Score every query against all documents, exactly.
+
+    ``similarity`` is ``"dot"`` (inner product of the vectors as they are) or ``"cosine"``.
+
+    >>> result = evaluate(np.eye(2), np.array([[1.0, 0.1]]), [[0]], ["mrr@2"])
+    >>> result["mrr@2"].mean
+    1.0
+    """
+    wanted = [Metric.parse(text) for text in metrics]
+    if not wanted:
+        raise OptionError("name at least one metric")
+    if similarity not in ("dot", "cosine"):
+        raise OptionError(f"similarity must be 'dot' or 'cosine', not {similarity!r}")
+    if not 0 < confidence < 1 or resamples < 1:
+        raise OptionError("confidence must be between 0 and 1, and resamples at least 1")
+    reader = Reader(documents)
+    vectors = as_queries(queries, reader.dim, "queries")
+    answers = read_labels(labels, len(vectors), reader, "queries").relevant()
+    used, place = np.unique(answers.query, return_inverse=True)
+    if len(used) == 0:
+        raise LabelError("queries: none of them has a relevant label; there is nothing to measure")
+    answers = Labels(place.astype(np.int64), answers.row, answers.weight, len(used))
+
+    unit = vectors[used] / lengths(vectors[used])[:, None]
+    depth = max(metric.k for metric in wanted)
+    found = nearest(
+        reader, unit, depth, cosine=similarity == "cosine", precedence=lambda rows: _trec_order(rows, reader)
+    )
+    hit = found.row[answers.query] == answers.row[:, None]
+    rank = np.where(hit.any(axis=1), hit.argmax(axis=1) + 1, depth + 1)
+
+    scores: dict[str, Score] = {}
+    for metric in wanted:
+        share = metric.shares(answers.query, answers.weight)
+        per_query = metric.per_query(answers.query, rank, share, len(used))
+        low, high = _interval(per_query, confidence, resamples, seed)
+        scores[str(metric)] = Score(float(per_query.mean()), low, high, per_query)
+    return Evaluation(scores, used, len(vectors) - len(used))
+
+
+def compare(
+    before: Evaluation,
+    after: Evaluation,
+    metric: str | None = None,
+    *,
+    confidence: float = 0.95,
+    resamples: int = 10000,
+    seed: int = 0,
+) -> Comparison:
+    """Paired comparison of two evaluations of the same queries (the first metric by default).
+
+    >>> query, labels = np.array([[1.0, 0.2], [0.2, 1.0]]), [[0], [1]]
+    >>> worse = evaluate(np.array([[0.0, 1.0], [1.0, 0.0]]), query, labels, ["success@1"])
+    >>> better = evaluate(np.eye(2), query, labels, ["success@1"])
+    >>> compare(worse, better).wins
+    2
+    """
+    name = next(iter(before)) if metric is None else str(Metric.parse(metric))
+    if name not in before or name not in after:
+        raise OptionError(f"{name} is not in both evaluations")
+    if not np.array_equal(before.query, after.query):
+        raise OptionError("the two evaluations are of different queries and cannot be paired")
+    change = after[name].per_query - before[name].per_query
+    change = np.where(np.abs(change) < 1e-12, 0.0, change)
+    low, high = _interval(change, confidence, resamples, seed)
+    return Comparison(
+        before=before[name].mean,
+        after=after[name].mean,
+        change=float(change.mean()),
+        low=low,
+        high=high,
+        wins=int((change > 0).sum()),
+        losses=int((change < 0).sum()),
+        ties=int((change == 0).sum()),
+        p_value=_sign_flip(change, resamples, seed),
+    )
+
+
+def _interval(values: Floats, confidence: float, resamples: int, seed: int) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean."""
+    means = np.concatenate([(draw @ values) / len(values) for draw in _draws(len(values), resamples, seed)])
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def _draws(size: int, resamples: int, seed: int) -> Iterator[npt.NDArray[Any]]:
+    """How often each value is drawn in each resample, some resamples at a time."""
+    random = np.random.default_rng(seed)
+    step = max(1, (1 << 22) // size)
+    for start in range(0, resamples, step):
+        lines = min(step, resamples - start)
+        picked = random.integers(0, size, (lines, size)) + np.arange(lines)[:, None] * size
+        yield np.bincount(picked.ravel(), minlength=lines * size).reshape(lines, size).astype(np.float64)
+
+
+def _sign_flip(change: Floats, resamples: int, seed: int) -> float:
+    """Share of random sign flips whose sum is at least as far from zero; exact for up to 12 changes."""
+    moved = change[change != 0]
+    if len(moved) == 0:
+        return 1.0
+    reached = abs(float(moved.sum())) * (1 - 1e-12)
+    if len(moved) <= 12:
+        signs = 1 - 2.0 * ((np.arange(1 << len(moved))[:, None] >> np.arange(len(moved))) & 1)
+        return float((np.abs(signs @ moved) >= reached).mean())
+    random = np.random.default_rng(seed)
+    extreme = 0
+    step = max(1, (1 << 22) // len(moved))
+    for start in range(0, resamples, step):
+        signs = 1 - 2.0 * random.integers(0, 2, (min(step, resamples - start), len(moved)))
+        extreme += int((np.abs(signs @ moved) >= reached).sum())
+    return (extreme + 1) / (resamples + 1)
+
+
+def _trec_order(rows: Ints, reader: Reader) -> Ints:
+    """Sort keys for equal scores: ids as text, the highest first."""
+    names = np.array([str(key) for key in reader.ids(np.maximum(rows, 0))])
+    return -np.unique(names, return_inverse=True)[1].astype(np.int64)

@@ -1,0 +1,63 @@
+"""Gathering the pull: what the training queries ask of each labelled document.
+
+The pull on document j is ``G_j = sum_i w_ij q_i`` over the training queries i. It is a sparse product,
+summed in float64. The pull on a document depends on its own labels only, down to the last bit, so it
+can be recomputed for a few documents and still equal a computation from scratch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nudgevec.corpus import Floats, Ints, lengths
+from nudgevec.labels import Labels
+
+# Documents with more labels than this are summed one by one, the others many at a time.
+_FEW = 64
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Pull:
+    """The labelled documents of the training set and what pulls them."""
+
+    rows: Ints
+    total: Floats
+    mass: Floats
+    """Sum of |w| |q|: how long the pull would be if nothing in it cancelled."""
+    labels: Ints
+    pushed: npt.NDArray[np.bool_]
+    """True where at least one label has a negative weight."""
+
+
+def gather(labels: Labels, queries: Floats) -> Pull:
+    """Sum the weighted training queries of every labelled document."""
+    order = np.lexsort((labels.query, labels.row))
+    query, weight = labels.query[order], labels.weight[order]
+    rows, first, count = np.unique(labels.row[order], return_index=True, return_counts=True)
+
+    total = np.zeros((len(rows), queries.shape[1]))
+    # Most-labelled first: the documents that have a t-th label are then a prefix for every t.
+    by_count = np.argsort(-count, kind="stable")
+    heavy = int(np.count_nonzero(count > _FEW))
+    for document in by_count[:heavy]:
+        for start in range(first[document], first[document] + count[document], _CHUNK):
+            part = slice(start, min(start + _CHUNK, first[document] + count[document]))
+            total[document] += np.einsum("i,ij->j", weight[part], queries[query[part]])
+    light = by_count[heavy:]
+    for start in range(0, len(light), _CHUNK // 4):
+        some = light[start : start + _CHUNK // 4]
+        sums = np.zeros((len(some), queries.shape[1]))
+        for turn in range(int(count[some[0]])):
+            having = int(np.searchsorted(-count[some], -turn))
+            label = first[some[:having]] + turn
+            sums[:having] += weight[label, None] * queries[query[label]]
+        total[some] = sums
+
+    document_of = np.repeat(np.arange(len(rows)), count)
+    mass = np.bincount(document_of, np.abs(weight) * lengths(queries)[query], minlength=len(rows)).astype(np.float64)
+    pushed = np.bincount(document_of, weight < 0, minlength=len(rows)) > 0
+    return Pull(rows.astype(np.int64), total, mass, count.astype(np.int64), pushed)

@@ -1,0 +1,119 @@
+"""Judgements: which documents answer which queries, and how strongly.
+
+``Labels`` is the one form the library works with: three flat columns (query, row, weight) sorted by
+query and row. ``read_labels`` makes it from what people have: lists, dicts, one CSR matrix.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nudgevec.corpus import Floats, Ints, Reader
+from nudgevec.errors import LabelError, NudgeWarning
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Flat judgements, sorted by (query, row), each pair once."""
+
+    query: Ints
+    row: Ints
+    weight: Floats
+    queries: int
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    def relevant(self) -> Labels:
+        """The labels that count as answers: those with a weight above zero."""
+        return self.where(self.weight > 0)
+
+    def where(self, keep: npt.NDArray[np.bool_]) -> Labels:
+        return Labels(self.query[keep], self.row[keep], self.weight[keep], self.queries)
+
+    def joined(self, later: Labels) -> Labels:
+        """These labels followed by those of more queries."""
+        return Labels(
+            np.concatenate([self.query, later.query + self.queries]),
+            np.concatenate([self.row, later.row]),
+            np.concatenate([self.weight, later.weight]),
+            self.queries + later.queries,
+        )
+
+
+def read_labels(labels: Any, queries: int, reader: Reader, what: str) -> Labels:
+    """Labels of ``queries`` queries, from any accepted form.
+
+    One entry per query: a list (or set, tuple, array) of documents, a dict document -> weight, or a
+    single document; or, for all queries at once, a scipy sparse matrix of shape (queries, documents).
+    A document is named by its row, or by its id where the corpus has ids.
+    """
+    if hasattr(labels, "tocsr"):
+        query, row, weight = _from_sparse(labels, queries, reader, what)
+    else:
+        query, row, weight = _from_entries(labels, queries, reader, what)
+    bad = np.flatnonzero(~np.isfinite(weight))
+    if len(bad):
+        raise LabelError(f"{what}: query {query[bad[0]]} has a label with weight {weight[bad[0]]}")
+    order = np.lexsort((row, query))
+    query, row, weight = query[order], row[order], weight[order]
+    repeated = (np.diff(query, prepend=-1) == 0) & (np.diff(row, prepend=-1) == 0)
+    if repeated.any():
+        at = int(np.flatnonzero(repeated)[0])
+        if (weight[1:] != weight[:-1])[repeated[1:]].any():
+            where = reader.name(int(row[at]))
+            raise LabelError(f"{what}: query {query[at]} labels the document in {where} twice, with different weights")
+        message = f"{what}: {int(repeated.sum())} repeated labels count once, the first at query {query[at]}"
+        warnings.warn(message, NudgeWarning, stacklevel=4)
+    return Labels(query, row, weight, queries).where(~repeated & (weight != 0))
+
+
+def _from_sparse(labels: Any, queries: int, reader: Reader, what: str) -> tuple[Ints, Ints, Floats]:
+    if labels.shape != (queries, reader.rows):
+        raise LabelError(f"{what}: the label matrix has shape {labels.shape}, expected {(queries, reader.rows)}")
+    table = labels.tocsr()
+    query = np.repeat(np.arange(queries, dtype=np.int64), np.diff(table.indptr))
+    return query, table.indices.astype(np.int64), table.data.astype(np.float64)
+
+
+def _from_entries(labels: Iterable[Any], queries: int, reader: Reader, what: str) -> tuple[Ints, Ints, Floats]:
+    entries: Sequence[Any] = labels if isinstance(labels, Sequence) else list(labels)
+    if len(entries) != queries:
+        raise LabelError(f"{what}: {len(entries)} label entries do not match {queries} queries")
+    query: list[int] = []
+    key: list[Hashable] = []
+    weight: list[float] = []
+    for number, entry in enumerate(entries):
+        if isinstance(entry, Mapping):
+            key.extend(entry)
+            weight.extend(_number(value, what, number) for value in entry.values())
+        else:
+            documents = [entry] if _is_single(entry) else list(entry)
+            key.extend(documents)
+            weight.extend([1.0] * len(documents))
+        query.extend([number] * (len(key) - len(query)))
+    try:
+        row_of = reader.locate(key)
+    except LabelError as error:
+        raise LabelError(f"{what}: {error}") from None
+    except TypeError:
+        raise LabelError(f"{what}: documents are named by a row or an id, not by a list or array") from None
+    rows = np.fromiter((row_of[name] for name in key), dtype=np.int64, count=len(key))
+    return np.array(query, dtype=np.int64), rows, np.array(weight, dtype=np.float64)
+
+
+def _is_single(entry: Any) -> bool:
+    return isinstance(entry, (str, bytes, int, np.integer)) or not isinstance(entry, Iterable)
+
+
+def _number(value: Any, what: str, query: int) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise LabelError(f"{what}: query {query} has the weight {value!r}, which is not a number") from None

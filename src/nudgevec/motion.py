@@ -1,0 +1,148 @@
+"""How documents move: one family of paths, one family of score curves, for both methods.
+
+Every moving document j has a start ``D_j``, a direction ``Z_j`` and a stop ``theta_j``. All documents
+share one angle ``phi``; the score of j for a query q is
+
+    f_j(phi) = S_j cos(min(phi, theta_j)) + Z_j sin(min(phi, theta_j)),    S_j = q.D_j,  Z_j = q.Z_j
+
+NUDGE-N turns the unit vector D_j along its great circle toward the pull G_j and stops there:
+Z_j is the unit tangent, theta_j the angle between D_j and G_j, and gamma = 2 - 2 cos phi is the
+paper's bound on the squared step. Documents that do not move have theta = 0.
+
+NUDGE-M goes along a straight ray, D_j + gamma G_j/|G_j|. Dividing all scores of a query by the same
+positive number keeps its ranking, so the ray is the same family with gamma = scale * tan phi,
+Z_j = scale * G_j/|G_j| and theta = pi/2 for everything; documents that do not move have Z = 0.
+``scale`` is the typical length of a document, so that phi does not depend on the units of the vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import asin, atan, pi, sin, sqrt, tan
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nudgevec.corpus import Array, Floats, Ints, Reader, check_nonzero, lengths
+from nudgevec.gather import Pull
+
+Reals = npt.NDArray[Any]
+
+# Below these, a direction is made of rounding errors: the labels cancel, or the document already
+# stands at (or exactly opposite) the point it is pulled to.
+_CANCELLED = 1e-12
+_PARALLEL = 1e-9
+
+
+@dataclass(frozen=True)
+class Motion:
+    """The documents that move, and their paths."""
+
+    rows: Ints
+    start: Array
+    """The vectors as the corpus keeps them, (m, d)."""
+    length: Floats
+    direction: Floats
+    stop: Floats
+    labels: Ints
+    turns: bool
+    """True for NUDGE-N (turning unit vectors), False for NUDGE-M (straight rays)."""
+    scale: float = 1.0
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def end(self) -> float:
+        """The largest angle there is: gamma = 4 for N, gamma = infinity for M."""
+        return pi if self.turns else pi / 2
+
+    @property
+    def span(self) -> float:
+        """Beyond this angle nothing changes any more."""
+        return float(self.stop.max(initial=0.0)) if self.turns else self.end
+
+    @property
+    def still_stop(self) -> float:
+        """The stop of documents that do not move."""
+        return 0.0 if self.turns else pi / 2
+
+    def gamma(self, phi: float) -> float:
+        """The paper's gamma for this angle."""
+        if self.turns:
+            return 4.0 * sin(phi / 2) ** 2
+        return self.scale * tan(phi) if phi < self.end else float("inf")
+
+    def phi(self, gamma: float) -> float:
+        """The angle for the paper's gamma."""
+        if self.turns:
+            return 2.0 * asin(min(1.0, sqrt(gamma) / 2))
+        return atan(gamma / self.scale)
+
+    def moved(self, phi: float) -> Floats:
+        """The moving documents at this angle, at their own length, in float64."""
+        start = self.start.astype(np.float64)
+        if not self.turns:
+            return start + tan(phi) * self.direction
+        angle = np.minimum(phi, self.stop)[:, None]
+        unit = start / self.length[:, None]
+        return self.length[:, None] * (np.cos(angle) * unit + np.sin(angle) * self.direction)
+
+
+def turning(pull: Pull, reader: Reader) -> Motion:
+    """NUDGE-N: rotations toward the pull, for documents where that is defined.
+
+    A document stays where it is when its labels cancel, when it already stands at its pull, and when
+    its labels are all positive but the pull points away from it (the paper's rule). With a negative
+    label it turns even through more than a right angle: that is what pushing away means.
+    """
+    start = reader.take(pull.rows)
+    length = lengths(start)
+    check_nonzero(length, pull.rows, reader)
+    size = lengths(pull.total)
+    alive = size > _CANCELLED * pull.mass
+
+    unit = start / length[:, None]
+    target = pull.total / np.where(alive, size, 1.0)[:, None]
+    toward = np.einsum("ij,ij->i", unit, target)
+    tangent = target - toward[:, None] * unit
+    away = lengths(tangent)
+    moves = alive & (away > _PARALLEL) & ((toward >= -_CANCELLED) | pull.pushed)
+
+    return Motion(
+        rows=pull.rows[moves],
+        start=start[moves],
+        length=length[moves],
+        direction=tangent[moves] / away[moves, None],
+        stop=np.arctan2(away[moves], toward[moves]),
+        labels=pull.labels[moves],
+        turns=True,
+    )
+
+
+def sliding(pull: Pull, reader: Reader) -> Motion:
+    """NUDGE-M: straight rays along the pull, for documents whose labels do not cancel."""
+    size = lengths(pull.total)
+    moves = size > _CANCELLED * pull.mass
+    start = reader.take(pull.rows[moves])
+    length = lengths(start)
+    scale = float(np.median(length)) if len(length) else 1.0
+    scale = scale or 1.0
+    return Motion(
+        rows=pull.rows[moves],
+        start=start,
+        length=length,
+        direction=scale * (pull.total[moves] / size[moves, None]),
+        stop=np.full(int(moves.sum()), pi / 2),
+        labels=pull.labels[moves],
+        turns=False,
+        scale=scale,
+    )
+
+
+def height(score: Reals, slope: Reals, stop: Reals, phi: Reals | np.floating[Any]) -> Reals:
+    """The score curve f(phi) above, in the precision of its arguments."""
+    angle = np.minimum(phi, stop)
+    value: Reals = score * np.cos(angle) + slope * np.sin(angle)
+    return value

@@ -1,0 +1,151 @@
+"""The result of tuning: the few rows that moved, what they were, what they are, and why.
+
+A patch is applied to an array here, and to a vector store by the stores. It is saved as one
+safetensors file: arrays and a JSON header, no pickle, readable by anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nudgevec.corpus import Array, Corpus, Floats, Ints, Reader
+from nudgevec.curve import Curve
+from nudgevec.errors import PatchError
+
+_FORMAT = "nudgevec-patch-1"
+
+
+@dataclass(frozen=True)
+class Patch:
+    """Moved rows and everything needed to explain them.
+
+    ``before`` and ``after`` are in the type of the corpus, one row per entry of ``rows`` and ``ids``
+    (the ids are the rows themselves where the corpus has no ids). ``labels`` counts the training labels
+    behind each row and ``distance`` is how far it went: the angle in radians, or the length of the step
+    for NUDGE-M.
+    """
+
+    rows: Ints
+    ids: list[Hashable]
+    before: Array
+    after: Array
+    labels: Ints
+    distance: Floats
+    method: str
+    similarity: str
+    """How the tuned vectors are to be searched: "cosine" or "dot"."""
+    gamma: float
+    metric: str | None = None
+    validation: dict[str, Any] = field(default_factory=dict)
+    """Mean metric ``before`` and ``after`` on the validation queries, and the evidence for the step."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Documents, queries, labels and how many of them were used."""
+    curve: Curve | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the ids and original vectors of the moved rows."""
+        digest = hashlib.sha256(json.dumps(self.ids, default=str).encode())
+        digest.update(str(self.before.dtype).encode())
+        digest.update(np.ascontiguousarray(self.before).tobytes())
+        return digest.hexdigest()
+
+    def apply(self, documents: Corpus | npt.ArrayLike) -> Array:
+        """A copy of the documents with the moved rows replaced; every other row is bit-identical."""
+        return self._swap(documents, self.before, self.after, "they are not the vectors it was made from")
+
+    def revert(self, documents: Corpus | npt.ArrayLike) -> Array:
+        """The inverse of ``apply``: a copy with the original rows put back, bit for bit."""
+        return self._swap(documents, self.after, self.before, "the patch is not applied to them")
+
+    def _swap(self, documents: Corpus | npt.ArrayLike, old: Array, new: Array, otherwise: str) -> Array:
+        reader = Reader(documents)
+        copy = reader.copy()
+        rows = self.rows
+        if reader.has_ids:
+            row_of = reader.locate(self.ids)
+            rows = np.array([row_of[key] for key in self.ids], dtype=np.int64)
+        if len(rows) == 0:
+            return copy
+        if rows.max() >= len(copy) or copy.shape[1] != old.shape[1]:
+            raise PatchError(
+                f"the patch moves rows up to {rows.max()} of {old.shape[1]} dimensions; "
+                f"these documents have shape {copy.shape}"
+            )
+        different = np.flatnonzero((copy[rows] != old.astype(copy.dtype)).any(axis=1))
+        if len(different):
+            raise PatchError(
+                f"{len(different)} of {len(self)} documents of the patch have other vectors here, "
+                f"for example {reader.name(int(rows[different[0]]))}: {otherwise}"
+            )
+        copy[rows] = new
+        return copy
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the patch to one file; a crash leaves the old file or the new one, never half of it."""
+        from safetensors.numpy import save
+
+        tensors = {
+            "rows": self.rows,
+            "before": np.ascontiguousarray(self.before),
+            "after": np.ascontiguousarray(self.after),
+            "labels": self.labels,
+            "distance": self.distance,
+        }
+        facts: dict[str, Any] = {
+            "format": _FORMAT,
+            "ids": self.ids,
+            "method": self.method,
+            "similarity": self.similarity,
+            "gamma": self.gamma,
+            "metric": self.metric,
+            "validation": self.validation,
+            "counts": self.counts,
+            "fingerprint": self.fingerprint,
+        }
+        if self.curve is not None:
+            tensors["curve.edges"] = self.curve.edges
+            tensors["curve.values"] = self.curve.values
+            facts["curve.at_zero"] = self.curve.at_zero
+        try:
+            header = json.dumps(facts)
+        except TypeError:
+            raise PatchError("document ids must be strings or whole numbers to be saved") from None
+        target = Path(path)
+        draft = target.with_name(target.name + ".part")
+        draft.write_bytes(save(tensors, metadata={"nudgevec": header}))
+        draft.replace(target)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Patch:
+        """Read a patch written by ``save``."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(os.fspath(path), framework="numpy") as file:
+                facts = json.loads((file.metadata() or {}).get("nudgevec", "{}"))
+                if facts.get("format") != _FORMAT:
+                    raise PatchError(f"{os.fspath(path)} is not a nudgevec patch")
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, json.JSONDecodeError) as error:
+            raise PatchError(f"{os.fspath(path)} is not a readable patch: {error}") from None
+        curve = None
+        if "curve.edges" in tensors:
+            curve = Curve(tensors.pop("curve.edges"), tensors.pop("curve.values"), facts["curve.at_zero"])
+        known = ("ids", "method", "similarity", "gamma", "metric", "validation", "counts")
+        patch = cls(curve=curve, **tensors, **{name: facts[name] for name in known})
+        if patch.fingerprint != facts["fingerprint"]:
+            raise PatchError(f"{os.fspath(path)} is damaged: its vectors do not match its fingerprint")
+        return patch

@@ -1,0 +1,270 @@
+"""The tuners: NudgeN and NudgeM, and the paper's two variants built from the same parts.
+
+A tuner follows the scikit-learn contract: options in the constructor, data in ``fit``, what was learned
+in attributes that end in an underscore, and a second ``fit`` starts afresh.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from math import isfinite
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from nudgevec.corpus import Array, Corpus, Floats, Reader, as_queries, lengths
+from nudgevec.curve import Choice, Curve, choose, trace
+from nudgevec.errors import LabelError, NotFittedError, NudgeWarning, OptionError, VectorError
+from nudgevec.gather import gather
+from nudgevec.labels import Labels, read_labels
+from nudgevec.metrics import Metric
+from nudgevec.motion import Motion, sliding, turning
+from nudgevec.patch import Patch
+from nudgevec.scan import cells, nearest
+from nudgevec.sweep import sweep
+
+log = logging.getLogger(__name__)
+
+Judged = tuple[npt.ArrayLike, Any]
+"""(query vectors, labels): one row and one label entry per query."""
+
+
+class NudgeN:
+    """NUDGE-N: turn labelled documents toward their queries, keeping their length.
+
+    Right for cosine similarity, and for inner product where all vectors have unit length. Rows are
+    normalised for the arithmetic and keep their own length in the result, so vectors of different
+    lengths must be searched by cosine similarity.
+
+    Parameters
+    ----------
+    metric : the metric to be best at on the validation queries: ``"recall@k"``, ``"capped_recall@k"``,
+        ``"success@k"``, ``"mrr@k"`` or ``"ndcg@k"``.
+    gamma : take this step instead of choosing one; no validation queries are needed then.
+    guard : the gain on the validation queries must exceed this many standard deviations of chance, or
+        nothing moves; 0 takes the plain optimum. See ``nudgevec.curve.choose``.
+    refit : once gamma is chosen, pull with the training and the validation labels together.
+
+    Attributes (after ``fit``)
+    --------------------------
+    gamma_ : the step, in the paper's units: |change|^2 <= gamma on unit vectors.
+    curve_ : the exact metric as a function of gamma (None with a fixed gamma).
+    choice_ : which plateau was chosen and how strong the evidence is (None with a fixed gamma).
+    patch_ : the moved rows.
+
+    >>> import numpy as np
+    >>> documents = np.eye(3, dtype=np.float32)
+    >>> query = np.array([[0.8, 0.6, 0.0]], dtype=np.float32)
+    >>> tuner = NudgeN(gamma=0.1).fit(documents, train=(query, [[1]]))
+    >>> [int(row) for row in tuner.patch_.rows]
+    [1]
+    """
+
+    method: ClassVar[str] = "N"
+    similarity: ClassVar[str] = "cosine"
+
+    def __init__(
+        self,
+        metric: str = "ndcg@10",
+        *,
+        gamma: float | None = None,
+        guard: float = 1.0,
+        refit: bool = False,
+    ) -> None:
+        self.metric = metric
+        self.gamma = gamma
+        self.guard = guard
+        self.refit = refit
+
+    gamma_: float
+    curve_: Curve | None
+    choice_: Choice | None
+
+    def fit(
+        self,
+        documents: Corpus | npt.ArrayLike,
+        train: Judged,
+        validation: Judged | None = None,
+    ) -> NudgeN:
+        """Learn the patch from training labels and choose its size on validation labels.
+
+        Nothing is written into the arrays passed in.
+        """
+        metric = Metric.parse(self.metric)
+        self._check_options()
+        reader = Reader(documents)
+        train_queries, train_labels = _judged(train, reader, "training queries")
+        if len(train_labels) == 0:
+            raise LabelError("training queries: none of them has a label; there is nothing to learn from")
+        counts = {
+            "documents": reader.rows,
+            "train_queries": train_labels.queries,
+            "train_queries_without_labels": train_labels.queries - len(np.unique(train_labels.query)),
+            "train_labels": len(train_labels),
+        }
+        motion = self._motion(train_queries, train_labels, reader)
+
+        if validation is not None:
+            held_out, held_labels = _judged(validation, reader, "validation queries")
+            answers = held_labels.relevant()
+            used, place = np.unique(answers.query, return_inverse=True)
+            counts["validation_queries"] = held_labels.queries
+            counts["validation_queries_without_labels"] = held_labels.queries - len(used)
+            counts["validation_labels"] = len(held_labels)
+            counts["validation_queries_in_train"] = _count_shared(train_queries, held_out)
+
+        self.curve_, self.choice_ = None, None
+        if self.gamma is not None:
+            self.gamma_ = float(self.gamma)
+        elif validation is None or len(used) == 0:
+            raise LabelError(
+                "validation queries: none of them has a relevant label, so no gamma can be chosen; "
+                "hold some labelled queries out, or pass gamma="
+            )
+        else:
+            asked = held_out[used] / lengths(held_out[used])[:, None]
+            answers = Labels(place.astype(np.int64), answers.row, answers.weight, len(used))
+            self._choose(reader, motion, asked, answers, metric)
+
+        if self.refit and validation is not None:
+            both = np.concatenate([train_queries, held_out])
+            motion = self._motion(both, train_labels.joined(held_labels), reader)
+        self._patch = self._make_patch(reader, motion, metric, counts)
+        log.debug("%s: gamma %.6g moves %d of %d documents", self.method, self.gamma_, len(self._patch), reader.rows)
+        return self
+
+    @property
+    def patch_(self) -> Patch:
+        if not hasattr(self, "_patch"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
+        return self._patch
+
+    def transform(self, documents: Corpus | npt.ArrayLike) -> Array:
+        """The documents with the patch applied, as a new array; untouched rows are bit-identical."""
+        return self.patch_.apply(documents)
+
+    def _check_options(self) -> None:
+        if self.gamma is not None and not (isfinite(self.gamma) and 0 <= self.gamma <= self._largest_gamma):
+            raise OptionError(f"gamma must be between 0 and {self._largest_gamma:g}, not {self.gamma}")
+        if not (isfinite(self.guard) and self.guard >= 0):
+            raise OptionError(f"guard must be a number of standard deviations, 0 or more, not {self.guard}")
+
+    _largest_gamma: ClassVar[float] = 4.0
+
+    def _motion(self, queries: Floats, labels: Labels, reader: Reader) -> Motion:
+        return turning(gather(labels, queries), reader)
+
+    def _choose(self, reader: Reader, motion: Motion, queries: Floats, answers: Labels, metric: Metric) -> None:
+        """Scan, sweep, choose."""
+        still = nearest(reader, queries, metric.k + 1, cosine=motion.turns, skip=motion.rows)
+        steps = sweep(cells(motion, queries, still, answers, metric.k), answers, metric, motion.end)
+        self.curve_, angles = trace(steps, motion)
+        phi, self.choice_ = choose(self.curve_, angles, steps, motion, self.guard)
+        self.gamma_ = motion.gamma(phi)
+
+    def _moved(self, motion: Motion) -> Floats:
+        return motion.moved(motion.phi(self.gamma_))
+
+    def _make_patch(self, reader: Reader, motion: Motion, metric: Metric, counts: dict[str, int]) -> Patch:
+        with np.errstate(over="ignore"):
+            after = self._moved(motion).astype(motion.start.dtype)
+        bad = np.flatnonzero(~np.isfinite(after).all(axis=1))
+        if len(bad):
+            row = int(motion.rows[bad[0]])
+            raise VectorError(
+                f"{reader.name(row)} would not fit into {after.dtype} after a step of gamma {self.gamma_:g}"
+            )
+        changed = np.flatnonzero((after != motion.start).any(axis=1)) if self.gamma_ > 0 else np.empty(0, np.int64)
+        if motion.turns:
+            distance = np.minimum(motion.phi(self.gamma_), motion.stop)
+        else:
+            distance = np.full(len(motion), self.gamma_)
+        choice = self.choice_
+        return Patch(
+            rows=motion.rows[changed],
+            ids=reader.ids(motion.rows[changed]),
+            before=motion.start[changed],
+            after=after[changed],
+            labels=motion.labels[changed],
+            distance=distance[changed],
+            method=self.method,
+            similarity=self.similarity,
+            gamma=self.gamma_,
+            metric=None if choice is None else str(metric),
+            validation={} if choice is None else _summary(choice),
+            counts={**counts, "moved": len(changed)},
+            curve=self.curve_,
+        )
+
+
+class NudgeM(NudgeN):
+    """NUDGE-M: move labelled documents along a straight ray toward their queries.
+
+    Right for inner product. The moved vectors change their length, so under cosine similarity the
+    result is another one than the one tuned for; use ``NudgeN`` there. ``gamma_`` is the length of the
+    step, in the units of the documents. Parameters and attributes are those of ``NudgeN``.
+    """
+
+    method: ClassVar[str] = "M"
+    similarity: ClassVar[str] = "dot"
+    _largest_gamma: ClassVar[float] = float("inf")
+
+    def _motion(self, queries: Floats, labels: Labels, reader: Reader) -> Motion:
+        return sliding(gather(labels, queries), reader)
+
+
+class NudgeMN(NudgeM):
+    """NUDGE-M+N of the paper's ablation: NUDGE-M, then each moved vector is given its old length back."""
+
+    method: ClassVar[str] = "M+N"
+    similarity: ClassVar[str] = "cosine"
+
+    def _moved(self, motion: Motion) -> Floats:
+        moved = super()._moved(motion)
+        size = lengths(moved)
+        # A step that ends in the origin has no direction to keep: that document stays.
+        stays = size <= 1e-12 * motion.length
+        moved[stays] = motion.start[stays]
+        return np.where(stays, 1.0, motion.length / np.where(stays, 1.0, size))[:, None] * moved
+
+
+class NudgeNU(NudgeN):
+    """NUDGE-NU of the paper's ablation: no bound, every document goes all the way to its pull."""
+
+    method: ClassVar[str] = "NU"
+
+    def __init__(self, metric: str = "ndcg@10", *, gamma: float = 4.0, guard: float = 1.0, refit: bool = False) -> None:
+        super().__init__(metric, gamma=gamma, guard=guard, refit=refit)
+
+
+def _judged(pair: Judged, reader: Reader, what: str) -> tuple[Floats, Labels]:
+    try:
+        vectors, labels = pair
+    except (TypeError, ValueError):
+        raise LabelError(f"{what}: pass a pair (query vectors, labels)") from None
+    queries = as_queries(vectors, reader.dim, what)
+    return queries, read_labels(labels, len(queries), reader, what)
+
+
+def _count_shared(train: Floats, held_out: Floats) -> int:
+    """How many validation queries are training queries too; they make the curve too hopeful."""
+    seen = {row.tobytes() for row in train}
+    shared = sum(row.tobytes() in seen for row in held_out)
+    if shared:
+        message = (
+            f"{shared} of {len(held_out)} validation queries are training queries too; "
+            "gamma is chosen on queries the documents were moved for, and the gain will look too good"
+        )
+        warnings.warn(message, NudgeWarning, stacklevel=3)
+    return shared
+
+
+def _summary(choice: Choice) -> dict[str, Any]:
+    return {
+        "before": choice.before,
+        "after": choice.after,
+        "evidence": choice.evidence,
+        "best_gamma": choice.best_gamma,
+    }

@@ -1,0 +1,62 @@
+"""Small random problems for the property tests: graded, negative, duplicated, tied, touched or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+METRICS = ("recall", "capped_recall", "success", "mrr", "ndcg")
+
+
+@dataclass
+class Problem:
+    documents: np.ndarray
+    train: tuple[np.ndarray, list[dict[int, float]]]
+    validation: tuple[np.ndarray, list[dict[int, float]]]
+    k: int
+
+
+@st.composite
+def problems(draw):
+    """Structure from hypothesis, numbers from a generator seeded by it."""
+    rows = draw(st.integers(1, 9), label="documents")
+    dim = draw(st.integers(1, 5), label="dimensions")
+    grid = draw(st.booleans(), label="grid")  # few distinct numbers: exact ties and parallels
+    graded = draw(st.sampled_from([(1,), (1, 2, 3), (-1, 1), (-2, -0.5, 1, 2.5)]), label="weights")
+    per_query = draw(st.integers(1, 4), label="labels per query")
+    train = draw(st.integers(1, 7), label="training queries")
+    held_out = draw(st.integers(1, 6), label="validation queries")
+    k = draw(st.sampled_from([1, 1, 2, 3, 5, 20]), label="k")
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1), label="seed"))
+
+    def vectors(count):
+        if grid:
+            drawn = random.integers(-1, 3, (count, dim)).astype(np.float64)
+        else:
+            drawn = random.standard_normal((count, dim)) + 0.5
+        drawn[~drawn.any(axis=1), 0] = 1.0
+        return drawn.astype(random.choice([np.float32, np.float64]))
+
+    def labels(count):
+        entries = []
+        for _ in range(count):
+            chosen = random.choice(rows, min(rows, int(random.integers(0, per_query + 1))), replace=False)
+            entries.append({int(row): float(random.choice(graded)) for row in chosen})
+        return entries
+
+    documents = vectors(rows)
+    for row in range(1, rows):
+        if random.random() < 0.2:
+            documents[row] = documents[random.integers(row)]  # duplicates
+    train_queries, held_queries = vectors(train), vectors(held_out)
+    for query in train_queries:
+        if random.random() < 0.15:
+            query[:] = documents[random.integers(rows)] * random.choice([1, 2, -1])  # parallel, opposite
+    train_labels, held_labels = labels(train), labels(held_out)
+    if not any(train_labels):
+        train_labels[0] = {int(random.integers(rows)): 1.0}
+    if not any(weight > 0 for entry in held_labels for weight in entry.values()):
+        held_labels[0] = {int(random.integers(rows)): 1.0}
+    return Problem(documents, (train_queries, train_labels), (held_queries, held_labels), k)
