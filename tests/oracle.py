@@ -42,7 +42,7 @@ def move_n(documents, queries, labels, gamma):
             continue
         tangent = target - cosine * moved[j]
         length = np.sqrt((tangent * tangent).sum())
-        if length <= 1e-9:
+        if length <= 1e-6:
             continue
         if cosine >= 1 - WIDE(gamma) / 2:
             moved[j] = target

@@ -1,4 +1,4 @@
-"""Small random problems for the property tests: graded, negative, duplicated, tied, touched or not."""
+"""Problems for the tests: small random ones with every oddity, and larger ones with something to learn."""
 
 from __future__ import annotations
 
@@ -60,3 +60,19 @@ def problems(draw):
     if not any(weight > 0 for entry in held_labels for weight in entry.values()):
         held_labels[0] = {int(random.integers(rows)): 1.0}
     return Problem(documents, (train_queries, train_labels), (held_queries, held_labels), k)
+
+
+def learnable(seed=0, rows=400, dim=16, train=300, held=120, noise=0.22):
+    """Queries scattered around a hidden point per document: what fine-tuning can learn."""
+    random = np.random.default_rng(seed)
+
+    def unit(vectors):
+        return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+    documents = unit(random.standard_normal((rows, dim)))
+    topic = unit(documents + noise * random.standard_normal((rows, dim)))
+    answer = random.integers(0, rows // 4, train + held + 200)
+    queries = unit(topic[answer] + 0.15 * random.standard_normal((len(answer), dim)))
+    labels = [[int(row)] for row in answer]
+    cut = [slice(0, train), slice(train, train + held), slice(train + held, None)]
+    return documents, *((queries[part], labels[part]) for part in cut)

@@ -20,7 +20,11 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-BLOCK_BYTES = 32 << 20
+# Blocks of an array: this many bytes by default, and at most.
+_BLOCK_BYTES = 32 << 20
+_LARGEST_BLOCK = 128 << 20
+# One row of a memory-mapped file can bring in megabytes of neighbours.
+_ROWS_BETWEEN_RELEASES = 64
 
 
 @runtime_checkable
@@ -63,7 +67,8 @@ class ArrayCorpus:
         self._ids = ids
         self._row_of: dict[Hashable, int] | None = None
         row_bytes = max(1, self.vectors.shape[1] * self.vectors.itemsize)
-        self.block_rows = block_rows or max(1, BLOCK_BYTES // row_bytes)
+        wanted = block_rows or _BLOCK_BYTES // row_bytes
+        self.block_rows = max(1, min(wanted, _LARGEST_BLOCK // row_bytes))
 
     @property
     def ids(self) -> Sequence[Hashable]:
@@ -75,19 +80,32 @@ class ArrayCorpus:
 
     def take(self, ids: Sequence[Hashable]) -> Array:
         if self._ids is None:
-            return self.vectors[np.asarray(ids, dtype=np.int64)]
-        if self._row_of is None:
-            self._row_of = {key: row for row, key in enumerate(self._ids)}
-        return self.vectors[[self._row_of[key] for key in ids]]
+            rows = np.asarray(ids, dtype=np.int64)
+        else:
+            if self._row_of is None:
+                self._row_of = {key: row for row, key in enumerate(self._ids)}
+            rows = np.array([self._row_of[key] for key in ids], dtype=np.int64)
+        if _shared_mapping(self.vectors) is None:
+            return self.vectors[rows]
+        taken = np.empty((len(rows), self.dim), self.vectors.dtype)
+        for start in range(0, len(rows), _ROWS_BETWEEN_RELEASES):
+            some = slice(start, start + _ROWS_BETWEEN_RELEASES)
+            taken[some] = self.vectors[rows[some]]
+            self._release()
+        return taken
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        mapping = _shared_mapping(self.vectors)
         for start in range(0, len(self.vectors), self.block_rows):
             stop = start + self.block_rows
             yield self.ids[start:stop], self.vectors[start:stop]
-            if mapping is not None:
-                # The pages stay in the system's file cache; they only stop counting as ours.
-                mapping.madvise(mmap.MADV_DONTNEED)
+            self._release()
+
+    def _release(self) -> None:
+        """Hand back the pages of a memory-mapped file: they stay in the system's file cache, but stop
+        counting as ours."""
+        mapping = _shared_mapping(self.vectors)
+        if mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
+            mapping.madvise(mmap.MADV_DONTNEED)
 
 
 class Reader:

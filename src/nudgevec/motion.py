@@ -30,9 +30,9 @@ from nudgevec.gather import Pull
 Reals = npt.NDArray[Any]
 
 # Below these, a direction is made of rounding errors: the labels cancel, or the document already
-# stands at (or exactly opposite) the point it is pulled to.
+# stands at (or exactly opposite) the point it is pulled to, as well as float32 can tell.
 _CANCELLED = 1e-12
-_PARALLEL = 1e-9
+_PARALLEL = 1e-6
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,8 @@ class Steps:
         """Every query's metric at an angle inside a plateau."""
         before = self.phi < phi
         # Each query's total stays below 2^53 units, so float64 sums of integers are exact here.
-        total: Floats = np.bincount(self.query[before], self.delta[before].astype(np.float64), minlength=len(self.at_zero))
-        return np.multiply(total, self.unit)
+        gained = self.delta[before].astype(np.float64)
+        return np.multiply(np.bincount(self.query[before], gained, minlength=len(self.at_zero)), self.unit)
 
 
 def sweep(cells: Iterable[Cells], labels: Labels, metric: Metric, end: float) -> Steps:

@@ -1,0 +1,61 @@
+"""Fitting does not need memory in proportion to the corpus, whatever the block size."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+LIMIT_MB = 180
+
+FIT = f"""
+import resource, sys
+import numpy as np
+from nudgevec import ArrayCorpus, {{method}}
+
+def status(name):
+    for line in open("/proc/self/status"):
+        if line.startswith(name + ":"):
+            return int(line.split()[1]) << 10
+
+def fit(documents, size):
+    random = np.random.default_rng(0)
+    queries = random.standard_normal((2000, documents.shape[1])).astype(np.float32)
+    labels = random.integers(0, len(documents), (2000, 1)).tolist()
+    tuner = {{method}}(guard=0).fit(
+        ArrayCorpus(documents, block_rows=size), (queries[:1000], labels[:1000]), (queries[1000:], labels[1000:])
+    )
+    assert len(tuner.curve_.values)
+
+documents = np.load(sys.argv[1], mmap_mode="r")
+fit(documents[:3000], None)  # libraries, thread buffers
+before = status("VmHWM")
+limit = status("VmData") + ({LIMIT_MB} << 20)
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+fit(documents, {{size}})
+grown = status("VmHWM") - before
+assert grown < ({LIMIT_MB} << 20), f"the process grew by {{{{grown >> 20}}}} MB"
+"""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """600,000 x 128 float32 is 307 MB; all scores of a thousand queries would be 2.4 GB."""
+    path = tmp_path_factory.mktemp("corpus") / "documents.npy"
+    mapped = np.lib.format.open_memmap(path, "w+", np.float32, (600_000, 128))
+    random = np.random.default_rng(0)
+    for start in range(0, 600_000, 50_000):
+        mapped[start : start + 50_000] = random.standard_normal((50_000, 128), dtype=np.float32)
+    mapped.flush()
+    return path
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is set through /proc")
+@pytest.mark.parametrize("method", ["NudgeN", "NudgeM"])
+@pytest.mark.parametrize("size", [None, 1000, 10**9])
+def test_memory_is_bounded(corpus, method, size):
+    code = FIT.format(method=method, size=size)
+    done = subprocess.run([sys.executable, "-c", code, corpus], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]

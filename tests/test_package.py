@@ -1,0 +1,101 @@
+"""The package as its users meet it: names, start-up time, the command line, the demo."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+import nudgevec
+from nudgevec import cli, demo, errors
+
+
+def test_public_names():
+    assert sorted(nudgevec.__all__) == [
+        "ArrayCorpus",
+        "Corpus",
+        "Curve",
+        "NudgeM",
+        "NudgeMN",
+        "NudgeN",
+        "NudgeNU",
+        "Patch",
+        "compare",
+        "evaluate",
+    ]
+    assert all(getattr(nudgevec, name).__doc__ for name in nudgevec.__all__)
+    assert sorted(errors.__all__) == sorted(
+        name for name, thing in vars(errors).items() if isinstance(thing, type) and issubclass(thing, Exception)
+    )
+
+
+def fastest(command, tries=5):
+    times = []
+    for _ in range(tries):
+        began = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def test_import_is_fast_and_light():
+    assert fastest([sys.executable, "-c", "import nudgevec"]) < 0.3 + fastest([sys.executable, "-c", ""])
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import sys, nudgevec; print(*sys.modules)"], check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert not {"torch", "scipy", "wordllama", "safetensors", "requests"} & set(loaded)
+
+
+def test_help_is_fast():
+    assert fastest([sys.executable, "-m", "nudgevec.cli", "--help"]) < 0.5
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"nudgevec {nudgevec.__version__}\n"
+
+
+def test_demo_prints_a_gain_on_unseen_keywords():
+    out = io.StringIO()
+    demo.run([], out, ask=io.StringIO("rocket\n\n"))
+    text = out.getvalue()
+    before, after, change, low = map(float, re.search(r"ndcg@10 +(\S+) +(\S+) +(\S+) +(\S+) to", text).groups())
+    assert 28 < before < after
+    assert change == pytest.approx(after - before, abs=0.11)
+    assert low > 0
+    assert text.count("(kept aside)") == 3
+    assert "“rocket”" in text
+    assert re.search(r"\* ?.* astronaut", text)
+
+
+def test_demo_splits_never_share_a_query():
+    search = demo.load()
+    parts = search.train, search.validation, search.test
+    sides = [{search.queries[number].tobytes() for number in part} for part in parts]
+    assert not sides[0] & sides[1]
+    assert not (sides[0] | sides[1]) & sides[2]
+    assert sum(map(len, sides)) > 4400
+
+
+def test_demo_command_shows_a_query(capsys):
+    assert cli.main(["demo", "--query", "espresso", "--query", "\u4f60"]) == 0
+    text = capsys.readouterr().out
+    assert "“espresso”" in text
+    assert "hot beverage" in text
+
+
+def test_a_missing_extra_is_one_clear_line(monkeypatch, capsys):
+    from nudgevec.embedders import static
+
+    static._model.cache_clear()
+    monkeypatch.setitem(sys.modules, "wordllama", None)
+    assert cli.main(["demo"]) == 1
+    assert capsys.readouterr().err == (
+        "nudgevec: the static embedder needs an optional dependency: pip install 'nudgevec[static]'\n"
+    )

@@ -1,0 +1,252 @@
+"""Bad input gives a typed error that names the place; odd input gives the right answer. Never NaN."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from nudgevec import ArrayCorpus, NudgeM, NudgeMN, NudgeN, NudgeNU
+from nudgevec.errors import LabelError, NotFittedError, NudgeWarning, OptionError, VectorError
+
+METHODS = [NudgeN, NudgeM, NudgeMN, NudgeNU]
+
+
+@pytest.fixture
+def problem():
+    """Five documents, answers that training moves toward their validation queries."""
+    random = np.random.default_rng(7)
+    documents = random.standard_normal((30, 6)).astype(np.float32)
+    train = documents[:20] + random.standard_normal((20, 6)).astype(np.float32)
+    held = train[:12] + 0.1 * random.standard_normal((12, 6)).astype(np.float32)
+    return documents, (train, [[row] for row in range(20)]), (held, [[row] for row in range(12)])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("row", [3, 27], ids=["labelled", "unlabelled"])
+def test_nan_and_infinity_in_documents_are_named(problem, method, bad, row):
+    documents, train, validation = problem
+    documents[row, 2] = bad
+    if method is NudgeNU and row == 27:
+        return  # nothing is scanned, and the row stays as it is
+    with pytest.raises(VectorError, match=f"row {row} "):
+        method().fit(documents, train, validation)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_bad_queries_are_named(problem, side):
+    documents, *parts = problem
+    parts[side][0][4] = np.nan
+    with pytest.raises(VectorError, match="row 4 holds NaN"):
+        NudgeN().fit(documents, *parts)
+    parts[side][0][4] = 0
+    with pytest.raises(VectorError, match="row 4 is all zeros"):
+        NudgeN().fit(documents, *parts)
+
+
+@pytest.mark.parametrize("row", [3, 27], ids=["labelled", "unlabelled"])
+def test_zero_documents_are_named_by_n_and_fine_for_m(problem, row):
+    documents, train, validation = problem
+    documents[row] = 0
+    with pytest.raises(VectorError, match=f"row {row} is all zeros"):
+        NudgeN().fit(documents, train, validation)
+    assert np.isfinite(NudgeM().fit(documents, train, validation).transform(documents)).all()
+
+
+def test_ids_are_named_too(problem):
+    documents, train, validation = problem
+    ids = [f"doc-{row}" for row in range(30)]
+    named = (
+        [[ids[row] for row in entry] for entry in train[1]],
+        [[ids[row] for row in entry] for entry in validation[1]],
+    )
+    documents[27, 0] = np.nan
+    with pytest.raises(VectorError, match="row 27 \\(id 'doc-27'\\)"):
+        NudgeN().fit(ArrayCorpus(documents, ids), (train[0], named[0]), (validation[0], named[1]))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("factor", [1.0, 3.0, -1.0, -2.0])
+@pytest.mark.parametrize("weight", [1.0, -1.0])
+def test_a_query_parallel_or_opposite_to_its_document(method, factor, weight):
+    random = np.random.default_rng(3)
+    documents = random.standard_normal((8, 4)).astype(np.float32)
+    train = (documents[:3] * np.float32(factor), [{row: weight} for row in range(3)])
+    validation = (random.standard_normal((5, 4)), [[row] for row in range(5)])
+    tuner = method(guard=0).fit(documents, train, validation)
+    tuned = tuner.transform(documents)
+    assert np.isfinite(tuned).all()
+    if method in (NudgeN, NudgeNU):  # already there, or exactly opposite: no direction to turn to
+        assert np.array_equal(tuned, documents)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("size", [1e-7, 1e-3, 1.0, 1e3])
+def test_lengths_that_underflow_when_squared(problem, dtype, size):
+    documents, train, validation = problem
+    unit = documents / np.linalg.norm(documents, axis=1, keepdims=True)
+    scaled = (unit * size).astype(dtype)
+    scaled[~scaled.any(axis=1), 0] = size
+    tuner = NudgeN("capped_recall@1").fit(scaled, train, validation)
+    assert tuner.choice_.after > tuner.choice_.before
+    assert np.isfinite(tuner.transform(scaled)).all()
+    assert tuner.transform(scaled).dtype == dtype
+
+
+def test_float64_extremes():
+    random = np.random.default_rng(0)
+    unit = random.standard_normal((6, 3))
+    for size in (1e-200, 1e200):
+        tuner = NudgeN(gamma=0.2).fit(unit * size, (unit[::-1].copy(), [[row] for row in range(6)]))
+        assert np.isfinite(tuner.transform(unit * size)).all()
+        judged = (unit[::-1].copy(), [[row] for row in range(6)])
+        assert np.isfinite(NudgeN().fit(unit * size, judged, (unit + 0.1, judged[1])).curve_.values).all()
+
+
+def test_dimension_mismatch_states_both_numbers(problem):
+    documents, train, validation = problem
+    with pytest.raises(VectorError, match="training queries have 5 dimensions, the documents have 6"):
+        NudgeN().fit(documents, (train[0][:, :5], train[1]), validation)
+    with pytest.raises(VectorError, match="validation queries have 5"):
+        NudgeN().fit(documents, train, (validation[0][:, :5], validation[1]))
+
+
+@pytest.mark.parametrize("bad", [np.ones(4), np.ones((2, 2, 2)), np.ones((3, 2), int), np.array([["a", "b"]])])
+def test_documents_of_a_wrong_kind(bad, problem):
+    with pytest.raises(VectorError, match="documents must be"):
+        NudgeN().fit(bad, *problem[1:])
+
+
+@pytest.mark.parametrize("label", [30, -1, "x", 1.5, None])
+def test_labels_that_are_no_row(problem, label):
+    documents, train, validation = problem
+    train[1][2] = [label]
+    with pytest.raises(LabelError, match="training queries: label"):
+        NudgeN().fit(documents, train, validation)
+
+
+def test_labels_for_unknown_and_ambiguous_ids(problem):
+    documents, train, validation = problem
+    ids = [f"doc-{row}" for row in range(30)]
+    with pytest.raises(LabelError, match="not in the corpus"):
+        NudgeN().fit(ArrayCorpus(documents, ids), train, validation)
+    ids[5] = ids[4]
+    named = [["doc-4"]] + [[] for _ in range(19)]
+    with pytest.raises(LabelError, match="'doc-4' stands twice in the corpus, at rows 4 and 5"):
+        NudgeN().fit(ArrayCorpus(documents, ids), (train[0], named), (validation[0], [["doc-4"]] * 12))
+
+
+def test_label_counts_and_weights(problem):
+    documents, train, validation = problem
+    with pytest.raises(LabelError, match="19 label entries do not match 20 queries"):
+        NudgeN().fit(documents, (train[0], train[1][:-1]), validation)
+    with pytest.raises(LabelError, match="query 0 has a label with weight nan"):
+        NudgeN().fit(documents, (train[0], [{0: np.nan}, *train[1][1:]]), validation)
+    with pytest.raises(LabelError, match="not a number"):
+        NudgeN().fit(documents, (train[0], [{0: "high"}, *train[1][1:]]), validation)
+    with pytest.raises(LabelError, match=r"shape \(20, 29\), expected \(20, 30\)"):
+        NudgeN().fit(documents, (train[0], scipy.sparse.csr_matrix((20, 29))), validation)
+    with pytest.raises(LabelError, match="pass a pair"):
+        NudgeN().fit(documents, train[0], validation)
+
+
+def test_repeated_labels_count_once(problem):
+    documents, train, validation = problem
+    plain = NudgeN().fit(documents, train, validation)
+    train[1][2] = [2, 2, 2]
+    with pytest.warns(NudgeWarning, match="2 repeated labels count once, the first at query 2"):
+        repeated = NudgeN().fit(documents, train, validation)
+    assert np.array_equal(repeated.patch_.after, plain.patch_.after)
+
+
+def test_no_labels(problem):
+    documents, train, validation = problem
+    with pytest.raises(LabelError, match="none of them has a label"):
+        NudgeN().fit(documents, (train[0], [[]] * 20), validation)
+    with pytest.raises(LabelError, match="pass gamma="):
+        NudgeN().fit(documents, train, (validation[0], [[]] * 12))
+    with pytest.raises(LabelError, match="pass gamma="):
+        NudgeN().fit(documents, train, (validation[0], [{0: -1.0}] * 12))
+    with pytest.raises(LabelError, match="pass gamma="):
+        NudgeN().fit(documents, train)
+
+
+def test_queries_without_labels_are_counted(problem):
+    documents, train, validation = problem
+    train[1][3] = []
+    validation[1][5] = {7: 0}
+    counts = NudgeN().fit(documents, train, validation).patch_.counts
+    assert counts["train_queries_without_labels"] == 1
+    assert counts["validation_queries_without_labels"] == 1
+
+
+def test_shared_queries_are_warned_about(problem):
+    documents, train, validation = problem
+    validation[0][3] = train[0][8]
+    with pytest.warns(NudgeWarning, match="1 of 12 validation queries are training queries too"):
+        tuner = NudgeN().fit(documents, train, validation)
+    assert tuner.patch_.counts["validation_queries_in_train"] == 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_smallest_problems(method):
+    one = method(guard=0).fit(np.ones((1, 1)), (np.ones((1, 1)), [[0]]), (2 * np.ones((1, 1)), [[0]]))
+    assert np.isfinite(one.transform(np.ones((1, 1)))).all()
+    flat = np.array([[1.0], [-1.0], [2.0]])
+    tuner = method("ndcg@50", guard=0).fit(flat, (np.array([[1.0]]), [[0, 1, 2]]), (np.array([[2.0]]), [[1]]))
+    assert np.isfinite(tuner.transform(flat)).all()
+
+
+@pytest.mark.parametrize("method", [NudgeN, NudgeM])
+def test_a_million_labels_on_one_document(method):
+    random = np.random.default_rng(0)
+    documents = random.standard_normal((5, 3))
+    queries = random.standard_normal((1000, 3)) + 1
+    # One training query per label would be a million queries; the same thousand a thousand times over.
+    many = np.tile(queries, (1000, 1)).astype(np.float32)
+    tuner = method(gamma=0.5).fit(documents, (many, [[2]] * len(many)))
+    once = method(gamma=0.5).fit(documents, (queries.astype(np.float32), [[2]] * 1000))
+    assert tuner.patch_.labels.tolist() == [1_000_000]
+    np.testing.assert_allclose(tuner.patch_.after, once.patch_.after, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", [NudgeN, NudgeM])
+def test_a_corpus_of_duplicates(method):
+    documents = np.ones((50, 4), np.float32)
+    judged = (np.eye(4, dtype=np.float32) + 0.1, [[0], [1], [2], [3]])
+    held = (np.eye(4, dtype=np.float32) + 0.2, [[0], [1], [2], [3]])
+    tuner = method("capped_recall@1").fit(documents, judged, held)
+    assert tuner.choice_.before == 0  # every answer is tied with 49 others
+    assert tuner.choice_.after == 1
+    assert np.array_equal(tuner.transform(documents)[4:], documents[4:])
+
+
+@pytest.mark.parametrize("option", [{"gamma": -1}, {"gamma": 4.1}, {"gamma": np.nan}, {"guard": -1}, {"metric": "x@1"}])
+def test_options_out_of_range(problem, option):
+    with pytest.raises(OptionError):
+        NudgeN(**option).fit(*problem)
+
+
+def test_a_step_too_long_for_the_type(problem):
+    documents, train, validation = problem
+    with pytest.raises(VectorError, match="would not fit into float16"):
+        NudgeM(gamma=1e6).fit(documents.astype(np.float16), train, validation)
+
+
+def test_not_fitted():
+    with pytest.raises(NotFittedError, match="call fit first"):
+        NudgeN().transform(np.eye(2))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_nothing_is_written_into_the_callers_arrays(problem, method):
+    arrays = [problem[0], problem[1][0], problem[2][0]]
+    copies = [array.copy() for array in arrays]
+    for array in arrays:
+        array.flags.writeable = False
+    tuned = method().fit(*problem).transform(problem[0])
+    for array, copy in zip(arrays, copies, strict=True):
+        assert np.array_equal(array, copy)
+    assert not np.shares_memory(tuned, problem[0])
+    assert tuned.flags.writeable
