@@ -87,7 +87,7 @@ def choose(curve: Curve, angles: Floats, steps: Steps, motion: Motion, guard: fl
     # Crossings that cancel in the sum leave no edge on the curve but are still to be kept away from.
     # Where every document has arrived, larger angles are all the same and make no gap wider.
     last = motion.span if motion.span > angles[-2] else angles[-1]
-    crossings = np.unique(np.concatenate([angles[:-1], steps.phi, [last]]))
+    crossings = np.unique(np.concatenate([angles[:-1], steps.crossings, [last]]))
     gap = np.diff(crossings)
     plateau_of = np.searchsorted(angles, crossings[:-1], side="right") - 1
     gap[curve.values[plateau_of] < best] = 0

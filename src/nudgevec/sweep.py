@@ -37,13 +37,16 @@ _PAIRS = 1 << 17
 class Steps:
     """The metric of every query as a step function of the angle, all queries in one list.
 
-    Query ``query[e]`` gains ``delta[e] * unit`` at angle ``phi[e]``, sorted by angle; ``at_zero`` is each
-    query's value at angle zero itself, where ties of documents that are about to part still hold.
+    Query ``query[e]`` gains ``delta[e] * unit`` at angle ``phi[e]``, sorted by angle. These are the crossings,
+    and the ends of cells, where gains of the same query cancel; ``crossings`` are the angles of the former
+    alone. ``at_zero`` is each query's value at angle zero itself, where ties of documents that are about
+    to part still hold.
     """
 
     phi: Floats
     query: Ints
     delta: Ints
+    crossings: Floats
     at_zero: Ints
     unit: float
 
@@ -71,17 +74,22 @@ def sweep(cells: Iterable[Cells], labels: Labels, metric: Metric, end: float) ->
     tables = _Values(metric, labels, bits)
     at_zero = np.zeros(labels.queries, np.int64)
     phi, query, delta = [np.empty(0)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    crossings = [np.empty(0)]
     for batch in cells:
         entries, ranks = _rank_events(batch, metric.k)
         tables.add_at_zero(at_zero, batch, entries, ranks)
-        for part in tables.steps(batch, entries, ranks):
-            inside = (part[0] < end) & (part[2] != 0)
-            phi.append(part[0][inside])
-            query.append(part[1][inside])
-            delta.append(part[2][inside])
+        parts = tables.steps(batch, entries, ranks)
+        crossings.append(parts[1][0])
+        for part in parts:
+            counts = (part[0] < end) & (part[2] != 0)
+            phi.append(part[0][counts])
+            query.append(part[1][counts])
+            delta.append(part[2][counts])
     angle, of_query, change = np.concatenate(phi), np.concatenate(query), np.concatenate(delta)
     order = np.argsort(angle, kind="stable")
-    return Steps(angle[order], of_query[order], change[order], at_zero, 2.0**-bits)
+    return Steps(
+        angle[order], of_query[order], change[order], np.unique(np.concatenate(crossings)), at_zero, 2.0**-bits
+    )
 
 
 @dataclass(frozen=True)
@@ -204,6 +212,10 @@ def _breaks(j: Curve3, y: Curve3, low: Floats, high: Floats) -> list[Floats]:
     return [low, both, one, np.minimum(*roots), np.maximum(*roots), two, high]
 
 
+Gains = tuple[Floats, Ints, Ints]
+"""(phi, query, delta in units), flat."""
+
+
 class _Values:
     """What ranks are worth, in integer units, and what rank events do to the metric."""
 
@@ -223,8 +235,8 @@ class _Values:
         add = np.maximum if self.metric.best_only else np.add
         add.at(at_zero, cells.query[cell[starts]], self.worth(cells.label[entries[starts]], ranks.at_zero[starts]))
 
-    def steps(self, cells: Cells, entries: Ints, ranks: _Ranks) -> list[tuple[Floats, Ints, Ints]]:
-        """(phi, query, delta): a cell's value appears where it begins, changes, and goes where it ends.
+    def steps(self, cells: Cells, entries: Ints, ranks: _Ranks) -> tuple[Gains, Gains, Gains]:
+        """A cell's value appears where it begins, changes at crossings, and goes where it ends.
 
         Neighbouring cells agree where they meet, so there the two cancel.
         """
@@ -234,17 +246,15 @@ class _Values:
             return self._steps_of_best(cells, cell, ranks)
         label = cells.label[entries]
         moved = ranks.entry
-        return [
+        delta = self.worth(label[moved], ranks.after) - self.worth(label[moved], ranks.before)
+        counts = delta != 0
+        return (
             (cells.low[cell], query, self.worth(label, ranks.first)),
-            (
-                ranks.phi,
-                query[moved],
-                self.worth(label[moved], ranks.after) - self.worth(label[moved], ranks.before),
-            ),
+            (ranks.phi[counts], query[moved[counts]], delta[counts]),
             (cells.high[cell], query, -self.worth(label, ranks.last)),
-        ]
+        )
 
-    def _steps_of_best(self, cells: Cells, cell: Ints, ranks: _Ranks) -> list[tuple[Floats, Ints, Ints]]:
+    def _steps_of_best(self, cells: Cells, cell: Ints, ranks: _Ranks) -> tuple[Gains, Gains, Gains]:
         """Metrics of the best rank, through thresholds: is any label of the cell within the first r?
 
         With w_r = v(r) - v(r + 1) the value of a best rank b is the sum of w_r over r >= b, and a rank
@@ -268,12 +278,15 @@ class _Values:
         begins = np.searchsorted(key, key)
         after = within.ravel()[key] + running - np.concatenate([[0], running])[begins]
         flips = (after > 0) != (after - step > 0)
-        delta = np.where(after > 0, 1, -1)[flips] * weight[key[flips] % k]
-        of_cell = key[flips] // k
+        delta = np.where(flips, np.sign(step), 0) * weight[key % k]
+        of_cell = key // k
         closing = opening.copy()
         np.add.at(closing, of_cell, delta)
-        return [
+        # Where one label takes another's place nothing changes, but at that very angle both are tied
+        # and the value dips: such crossings stay in the list, with a delta of zero.
+        counts = weight[key % k] != 0
+        return (
             (cells.low, cells.query, opening),
-            (phi[flips], cells.query[of_cell], delta),
+            (phi[counts], cells.query[of_cell[counts]], delta[counts]),
             (cells.high, cells.query, -closing),
-        ]
+        )

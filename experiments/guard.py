@@ -1,0 +1,73 @@
+"""Does the guard against chance gains do harm? Test quality with the guard at 0 (off), 1 (default) and 2.
+
+Small validation sets are where chance matters, so each split is also run with only a few validation
+queries.
+
+    NUDGEVEC_DATA=... python experiments/guard.py [docs/results/guard.md]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import datasets
+import numpy as np
+
+from nudgevec import NudgeM, NudgeN, evaluate
+
+SEEDS = range(5)
+GUARDS = (0.0, 1.0, 2.0)
+SIZES = (10, 30, 100, 1000)
+METRICS = ("ndcg@10", "capped_recall@1")
+
+
+def main(target: Path) -> None:
+    lines = [
+        "# The guard against chance gains",
+        "",
+        "`python experiments/guard.py`: change of NDCG@10 x 100 on the test queries when the step is taken only",
+        "if the validation gain exceeds 0 (no guard), 1 (the default) or 2 standard deviations of chance. Each",
+        f"figure is the mean of {len(SEEDS)} random splits; in brackets, in how many of them documents moved at all.",
+        "",
+        "| data set | method | step chosen for | validation queries | guard 0 | guard 1 | guard 2 |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    overall: dict[float, list[float]] = {guard: [] for guard in GUARDS}
+    for name in datasets.names():
+        data = datasets.load(name)
+        for method in (NudgeN, NudgeM):
+            for metric in METRICS:
+                for size in SIZES:
+                    cells, used = [], 0
+                    for guard in GUARDS:
+                        changes, moved = [], 0
+                        for seed in SEEDS:
+                            train, validation, test = data.split(seed)
+                            few = tuple(part[:size] for part in validation)
+                            used = len(few[1])
+                            tuner = method(metric, guard=guard).fit(data.documents, train, few)
+                            moved += tuner.gamma_ > 0
+                            changes.append(_change(data, tuner, test))
+                        overall[guard].append(float(np.mean(changes)))
+                        cells.append(f"{np.mean(changes):+.2f} ({moved})")
+                    lines.append(f"| {name} | {tuner.method} | {metric} | {used} | {' | '.join(cells)} |")
+                    print(lines[-1], flush=True)
+                    if used < size:
+                        break
+    lines += ["", "Mean of all lines: " + ", ".join(f"guard {g:g} {np.mean(overall[g]):+.2f}" for g in GUARDS) + "."]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text("\n".join(lines) + "\n")
+
+
+def _change(data: datasets.DataSet, tuner: NudgeN, test) -> float:
+    if len(tuner.patch_) == 0:
+        return 0.0
+    versions = data.documents, tuner.transform(data.documents)
+    kinds = {"metrics": ["ndcg@10"], "similarity": tuner.similarity, "resamples": 1}
+    before, after = (evaluate(each, *test, **kinds)["ndcg@10"].mean for each in versions)
+    return 100 * (after - before)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/results/guard.md"))

@@ -1,0 +1,82 @@
+"""The scan keeps what can matter, and how it cuts the work up never shows in the answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from problems import learnable
+
+from nudgevec import NudgeM, NudgeN, scan, sweep
+from nudgevec.corpus import ArrayCorpus, Reader
+from nudgevec.scan import nearest, pair_dots
+
+
+@pytest.mark.parametrize("cosine", [True, False])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("k", [1, 7, 600])
+def test_nearest_is_exact(cosine, dtype, k):
+    random = np.random.default_rng(0)
+    documents = (random.standard_normal((500, 12)) * random.uniform(0.2, 5, (500, 1))).astype(dtype)
+    documents[100:110] = documents[0]  # exact ties, ranked by row
+    queries = random.standard_normal((40, 12))
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    skip = random.choice(500, 60, replace=False)
+    found = nearest(Reader(ArrayCorpus(documents, block_rows=33)), queries, k, cosine=cosine, skip=skip)
+
+    exact = queries @ documents.astype(np.float64).T
+    if cosine:
+        exact /= np.linalg.norm(documents.astype(np.float64), axis=1)
+    exact[:, skip] = -np.inf
+    k = min(k, 440)
+    best = np.argsort(-np.round(exact, 13), axis=1, kind="stable")[:, :k]
+    assert np.array_equal(found.row, best)
+    np.testing.assert_allclose(found.score, np.take_along_axis(exact, best, axis=1), atol=1e-12)
+
+
+def test_near_ties_below_float32_are_told_apart():
+    """Documents whose scores differ by less than the filter can see."""
+    base = np.ones((300, 8))
+    base[:, 0] += np.random.default_rng(0).permutation(300) * 1e-10
+    query = np.eye(8)[:1]
+    found = nearest(Reader(base), query, 300, cosine=False)
+    assert np.array_equal(found.row[0], np.argsort(-base[:, 0], kind="stable"))
+
+
+def test_pair_dots_depend_on_their_own_rows_only():
+    random = np.random.default_rng(0)
+    left, right = random.standard_normal((50, 77)), random.standard_normal((60, 77)).astype(np.float32)
+    i, j = random.integers(0, 50, 500), random.integers(0, 60, 500)
+    together = pair_dots(left, i, right, j)
+    alone = [pair_dots(left, i[n : n + 1], right, j[n : n + 1])[0] for n in range(500)]
+    assert np.array_equal(together, alone)
+
+
+@pytest.mark.parametrize("method", [NudgeN, NudgeM])
+@pytest.mark.parametrize("metric", ["capped_recall@1", "ndcg@10", "mrr@5"])
+def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
+    documents, train, validation, _ = learnable(rows=150, train=300, held=100)
+    random = np.random.default_rng(3)
+
+    def more(part):
+        return part[0], [{**dict.fromkeys(entry, 3), int(random.integers(37)): 1} for entry in part[1]]
+
+    train, validation = more(train), more(validation)
+    reference = method(metric).fit(documents, train, validation)
+    assert len(reference.curve_.values) > 50
+    settings = [
+        (scan, "_TILE_SCORES", 500),
+        (scan, "_TILE_QUERIES", 3),
+        (scan, "_PAIR_BYTES", 1000),
+        (scan, "_CELL_PAIRS", 1),
+        (scan, "_CELL_PAIRS", 10**9),
+        (scan, "_CELL_DEPTH", 3),
+        (sweep, "_PAIRS", 5),
+    ]
+    for module, name, value in settings:
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, value)
+            tuner = method(metric).fit(documents, train, validation)
+        assert tuner.gamma_ == reference.gamma_, name
+        assert np.array_equal(tuner.curve_.edges, reference.curve_.edges), name
+        assert np.array_equal(tuner.curve_.values, reference.curve_.values), name
+        assert np.array_equal(tuner.patch_.after, reference.patch_.after), name
