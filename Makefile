@@ -20,7 +20,7 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 
 docs: $(VENV)/.docs  ## redraw the pictures of the README
-	$(BIN)/python scripts/draw_curve.py docs/curve.svg
+	$(BIN)/python scripts/draw_curve.py docs/curve.png
 
 # One environment; each purpose adds what it needs and leaves a stamp.
 $(BIN)/python:
