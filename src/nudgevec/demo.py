@@ -141,9 +141,9 @@ def side_by_side(search: EmojiSearch, tuned: Array, keyword: str, top: int = 5) 
 
 
 def _examples(search: EmojiSearch, before: Evaluation, after: Evaluation) -> list[str]:
-    """Unseen keywords: the two that gained most and the one that lost most."""
+    """Unseen keywords: two of those that gained most and one that lost most, drawn where several are level."""
     change = after[METRICS[0]].per_query - before[METRICS[0]].per_query
-    order = np.argsort(-change, kind="stable")
+    order = np.lexsort((np.random.default_rng(0).permutation(len(change)), -change))
     return [search.keywords[search.test[before.query[number]]] for number in (order[0], order[1], order[-1])]
 
 
