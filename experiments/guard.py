@@ -33,13 +33,13 @@ def main(target: Path) -> None:
         "| data set | method | step chosen for | validation queries | guard 0 | guard 1 | guard 2 |",
         "|---|---|---|---|---|---|---|",
     ]
-    overall: dict[float, list[float]] = {guard: [] for guard in GUARDS}
+    by_size: dict[int, list[list[float]]] = {size: [] for size in SIZES}
     for name in datasets.names():
         data = datasets.load(name)
         for method in (NudgeN, NudgeM):
             for metric in METRICS:
                 for size in SIZES:
-                    cells, used = [], 0
+                    cells, means, used = [], [], 0
                     for guard in GUARDS:
                         changes, moved = [], 0
                         for seed in SEEDS:
@@ -49,13 +49,18 @@ def main(target: Path) -> None:
                             tuner = method(metric, guard=guard).fit(data.documents, train, few)
                             moved += tuner.gamma_ > 0
                             changes.append(_change(data, tuner, test))
-                        overall[guard].append(float(np.mean(changes)))
+                        means.append(float(np.mean(changes)))
                         cells.append(f"{np.mean(changes):+.2f} ({moved})")
                     lines.append(f"| {name} | {tuner.method} | {metric} | {used} | {' | '.join(cells)} |")
+                    by_size[size].append(means)
                     print(lines[-1], flush=True)
                     if used < size:
                         break
-    lines += ["", "Mean of all lines: " + ", ".join(f"guard {g:g} {np.mean(overall[g]):+.2f}" for g in GUARDS) + "."]
+    lines += ["", "Mean over the lines above, by the number of validation queries:", ""]
+    lines += ["| validation queries | guard 0 | guard 1 | guard 2 |", "|---|---|---|---|"]
+    for size, rows in by_size.items():
+        cells = [f"{value:+.2f}" for value in np.mean(rows, axis=0)]
+        lines.append(f"| {'' if size < SIZES[-1] else 'up to '}{size} | {' | '.join(cells)} |")
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text("\n".join(lines) + "\n")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nudgevec import NudgeM, NudgeN, scan, sweep
+from nudgevec import NudgeM, NudgeN, cells, nearest, sweep
 from nudgevec.corpus import ArrayCorpus, Reader
-from nudgevec.scan import nearest, pair_dots
+from nudgevec.nearest import pair_dots
 from problems import learnable
 
 
@@ -21,7 +21,7 @@ def test_nearest_is_exact(cosine, dtype, k):
     queries = random.standard_normal((40, 12))
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
     skip = random.choice(500, 60, replace=False)
-    found = nearest(Reader(ArrayCorpus(documents, block_rows=33)), queries, k, cosine=cosine, skip=skip)
+    found = nearest.nearest(Reader(ArrayCorpus(documents, block_rows=33)), queries, k, cosine=cosine, skip=skip)
 
     exact = queries @ documents.astype(np.float64).T
     if cosine:
@@ -38,7 +38,7 @@ def test_near_ties_below_float32_are_told_apart():
     base = np.ones((300, 8))
     base[:, 0] += np.random.default_rng(0).permutation(300) * 1e-10
     query = np.eye(8)[:1]
-    found = nearest(Reader(base), query, 300, cosine=False)
+    found = nearest.nearest(Reader(base), query, 300, cosine=False)
     assert np.array_equal(found.row[0], np.argsort(-base[:, 0], kind="stable"))
 
 
@@ -64,12 +64,13 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
     reference = method(metric).fit(documents, train, validation)
     assert len(reference.curve_.values) > 20
     settings = [
-        (scan, "_TILE_SCORES", 500),
-        (scan, "_TILE_QUERIES", 3),
-        (scan, "_PAIR_BYTES", 1000),
-        (scan, "_CELL_PAIRS", 1),
-        (scan, "_CELL_PAIRS", 10**9),
-        (scan, "_CELL_DEPTH", 3),
+        (nearest, "_TILE_SCORES", 500),
+        (nearest, "_TILE_QUERIES", 3),
+        (nearest, "_PAIR_BYTES", 1000),
+        (cells, "_GROUP_SCORES", 500),
+        (cells, "_CELL_PAIRS", 1),
+        (cells, "_CELL_PAIRS", 10**9),
+        (cells, "_CELL_DEPTH", 3),
         (sweep, "_PAIRS", 5),
     ]
     for module, name, value in settings:

@@ -8,7 +8,8 @@ library a document is its row in the stream; ids come in and go out through ``Re
 from __future__ import annotations
 
 import mmap
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -124,26 +125,31 @@ class Reader:
         ids = self.corpus.ids
         return [ids[row] for row in rows.tolist()]
 
-    def locate(self, wanted: Iterable[Hashable]) -> dict[Hashable, int]:
+    def locate(self, wanted: Sequence[Hashable]) -> Ints:
         """The row of each wanted id; unknown and ambiguous ids are errors."""
-        keys = set(wanted)
         if not self.has_ids:
-            bad = [key for key in keys if not _is_row(key) or not 0 <= int(key) < self.rows]  # type: ignore[call-overload]
-            if bad:
+            rows = np.array(wanted) if len(wanted) else np.empty(0, np.int64)
+            if rows.dtype.kind in "iu" and rows.ndim == 1:
+                bad = np.flatnonzero((rows < 0) | (rows >= self.rows))
+            else:
+                bad = np.flatnonzero([not isinstance(key, (int, np.integer)) for key in wanted])
+            if len(bad):
                 raise LabelError(
-                    f"label {bad[0]!r} is not a row of the {self.rows} documents (rows are 0 to {self.rows - 1})"
+                    f"label {wanted[bad[0]]!r} is not a row of the {self.rows} documents "
+                    f"(rows are 0 to {self.rows - 1})"
                 )
-            return {key: int(key) for key in keys}  # type: ignore[call-overload]
-        found: dict[Hashable, int] = {}
+            return rows.astype(np.int64)
+        row_of = dict.fromkeys(wanted, -1)
         for row, key in enumerate(self.corpus.ids):
-            if key in keys:
-                if key in found:
-                    raise LabelError(f"document id {key!r} stands twice in the corpus, at rows {found[key]} and {row}")
-                found[key] = row
-        missing = [key for key in keys if key not in found]
-        if missing:
+            if key in row_of:
+                if row_of[key] >= 0:
+                    raise LabelError(f"document id {key!r} stands twice in the corpus, at rows {row_of[key]} and {row}")
+                row_of[key] = row
+        found = np.fromiter((row_of[key] for key in wanted), dtype=np.int64, count=len(wanted))
+        missing = np.flatnonzero(found < 0)
+        if len(missing):
             raise LabelError(
-                f"{len(missing)} labelled document id(s) are not in the corpus, for example {missing[0]!r}"
+                f"{len(missing)} labelled document id(s) are not in the corpus, for example {wanted[missing[0]]!r}"
             )
         return found
 
@@ -193,19 +199,47 @@ def as_matrix(vectors: npt.ArrayLike, what: str) -> Array:
     return matrix
 
 
-def as_queries(vectors: npt.ArrayLike, dim: int, what: str) -> Floats:
-    """Query vectors as float64: finite, not zero, of the documents' dimension."""
+@dataclass(frozen=True)
+class Queries:
+    """Query vectors in the type they come in, and their squared lengths (roughly: see ``squares``)."""
+
+    vectors: Array
+    square: npt.NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def joined(self, later: Queries) -> Queries:
+        """These queries followed by more."""
+        vectors = np.concatenate([self.vectors.astype(np.float64), later.vectors])
+        return Queries(vectors, np.concatenate([self.square, later.square]))
+
+
+def as_queries(vectors: npt.ArrayLike, dim: int, what: str) -> Queries:
+    """Query vectors, checked: finite, not zero, of the documents' dimension."""
     matrix = as_matrix(vectors, what)
     if matrix.shape[1] != dim:
         raise VectorError(f"{what} have {matrix.shape[1]} dimensions, the documents have {dim}")
-    exact = matrix.astype(np.float64)
-    bad = np.flatnonzero(~np.isfinite(exact).all(axis=1))
-    if len(bad):
-        raise VectorError(f"{what}: row {bad[0]} holds NaN or infinity ({len(bad)} such rows); remove or repair them")
-    zero = np.flatnonzero(~exact.any(axis=1))
-    if len(zero):
-        raise VectorError(f"{what}: row {zero[0]} is all zeros ({len(zero)} such rows) and points nowhere; remove it")
-    return exact
+    square = squares(matrix)
+    for row in np.flatnonzero(~((square > 0) & (square < np.inf))):
+        if not np.isfinite(matrix[row]).all():
+            raise VectorError(f"{what}: row {row} holds NaN or infinity; remove or repair it")
+        if not matrix[row].any():
+            raise VectorError(f"{what}: row {row} is all zeros and points nowhere; remove it")
+    return Queries(matrix, square)
+
+
+def squares(vectors: Array) -> npt.NDArray[Any]:
+    """Squared length of every row, fast: in float32 for narrower types, and with under- and overflow."""
+    wide = vectors.astype(np.float32) if vectors.dtype == np.float16 else vectors
+    with np.errstate(over="ignore", invalid="ignore"):
+        square: npt.NDArray[Any] = np.einsum("ij,ij->i", wide, wide)
+    return square
+
+
+def unit_rows(vectors: Array) -> Floats:
+    """The rows in float64, scaled to length one."""
+    return vectors / lengths(vectors)[:, None]
 
 
 def lengths(vectors: Array) -> Floats:
@@ -235,10 +269,6 @@ def check_nonzero(length: Floats, rows: Ints, reader: Reader) -> None:
             f"documents: {reader.name(int(rows[zero[0]]))} is all zeros and has no direction to compare or turn; "
             "remove it, or use NudgeM with inner-product search"
         )
-
-
-def _is_row(key: Hashable) -> bool:
-    return isinstance(key, (int, np.integer)) and not isinstance(key, (bool, np.bool_))
 
 
 def _shared_mapping(vectors: Array) -> mmap.mmap | None:

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Corpus, Floats, Ints, Reader, as_queries, lengths
+from nudgevec.corpus import Corpus, Floats, Ints, Reader, as_queries, unit_rows
 from nudgevec.errors import LabelError, OptionError
 from nudgevec.labels import Labels, read_labels
 from nudgevec.metrics import Metric
-from nudgevec.scan import nearest
+from nudgevec.nearest import nearest
 
 
 @dataclass(frozen=True)
@@ -94,14 +94,14 @@ def evaluate(
     if not 0 < confidence < 1 or resamples < 1:
         raise OptionError("confidence must be between 0 and 1, and resamples at least 1")
     reader = Reader(documents)
-    vectors = as_queries(queries, reader.dim, "queries")
-    answers = read_labels(labels, len(vectors), reader, "queries").relevant()
+    asked = as_queries(queries, reader.dim, "queries")
+    answers = read_labels(labels, len(asked), reader, "queries").relevant()
     used, place = np.unique(answers.query, return_inverse=True)
     if len(used) == 0:
         raise LabelError("queries: none of them has a relevant label; there is nothing to measure")
     answers = Labels(place.astype(np.int64), answers.row, answers.weight, len(used))
 
-    unit = vectors[used] / lengths(vectors[used])[:, None]
+    unit = unit_rows(asked.vectors[used])
     depth = max(metric.k for metric in wanted)
     found = nearest(
         reader, unit, depth, cosine=similarity == "cosine", precedence=lambda rows: _trec_order(rows, reader)
@@ -115,7 +115,7 @@ def evaluate(
         per_query = metric.per_query(answers.query, rank, share, len(used))
         low, high = _interval(per_query, confidence, resamples, seed)
         scores[str(metric)] = Score(float(per_query.mean()), low, high, per_query)
-    return Evaluation(scores, used, len(vectors) - len(used))
+    return Evaluation(scores, used, len(asked) - len(used))
 
 
 def compare(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Floats, Ints, lengths
+from nudgevec.corpus import Floats, Ints, Queries
 from nudgevec.labels import Labels
 
 # Documents with more labels than this are summed one by one, the others many at a time.
@@ -27,37 +27,39 @@ class Pull:
     rows: Ints
     total: Floats
     mass: Floats
-    """Sum of |w| |q|: how long the pull would be if nothing in it cancelled."""
+    """Sum of |w| |q|, roughly: how long the pull would be if nothing in it cancelled."""
     labels: Ints
     pushed: npt.NDArray[np.bool_]
     """True where at least one label has a negative weight."""
 
 
-def gather(labels: Labels, queries: Floats) -> Pull:
+def gather(labels: Labels, queries: Queries) -> Pull:
     """Sum the weighted training queries of every labelled document."""
     order = np.lexsort((labels.query, labels.row))
     query, weight = labels.query[order], labels.weight[order]
     rows, first, count = np.unique(labels.row[order], return_index=True, return_counts=True)
 
-    total = np.zeros((len(rows), queries.shape[1]))
+    vectors = queries.vectors
+    total = np.zeros((len(rows), vectors.shape[1]))
     # Most-labelled first: the documents that have a t-th label are then a prefix for every t.
     by_count = np.argsort(-count, kind="stable")
     heavy = int(np.count_nonzero(count > _FEW))
     for document in by_count[:heavy]:
         for start in range(first[document], first[document] + count[document], _CHUNK):
             part = slice(start, min(start + _CHUNK, first[document] + count[document]))
-            total[document] += np.einsum("i,ij->j", weight[part], queries[query[part]])
+            total[document] += np.einsum("i,ij->j", weight[part], vectors[query[part]].astype(np.float64))
     light = by_count[heavy:]
     for start in range(0, len(light), _CHUNK // 4):
         some = light[start : start + _CHUNK // 4]
-        sums = np.zeros((len(some), queries.shape[1]))
+        sums = np.zeros((len(some), vectors.shape[1]))
         for turn in range(int(count[some[0]])):
             having = int(np.searchsorted(-count[some], -turn))
             label = first[some[:having]] + turn
-            sums[:having] += weight[label, None] * queries[query[label]]
+            sums[:having] += weight[label, None] * vectors[query[label]]
         total[some] = sums
 
     document_of = np.repeat(np.arange(len(rows)), count)
-    mass = np.bincount(document_of, np.abs(weight) * lengths(queries)[query], minlength=len(rows)).astype(np.float64)
+    length = np.sqrt(queries.square.astype(np.float64))[query]
+    mass = np.bincount(document_of, np.abs(weight) * length, minlength=len(rows)).astype(np.float64)
     pushed = np.bincount(document_of, weight < 0, minlength=len(rows)) > 0
     return Pull(rows.astype(np.int64), total, mass, count.astype(np.int64), pushed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -86,34 +87,36 @@ def _from_entries(labels: Iterable[Any], queries: int, reader: Reader, what: str
     entries: Sequence[Any] = labels if isinstance(labels, Sequence) else list(labels)
     if len(entries) != queries:
         raise LabelError(f"{what}: {len(entries)} label entries do not match {queries} queries")
-    query: list[int] = []
-    key: list[Hashable] = []
-    weight: list[float] = []
-    for number, entry in enumerate(entries):
-        if isinstance(entry, Mapping):
-            key.extend(entry)
-            weight.extend(_number(value, what, number) for value in entry.values())
-        else:
-            documents = [entry] if _is_single(entry) else list(entry)
-            key.extend(documents)
-            weight.extend([1.0] * len(documents))
-        query.extend([number] * (len(key) - len(query)))
+    kinds = set(map(type, entries))
+    if not kinds <= {list, tuple, set, dict}:
+        entries = [entry if isinstance(entry, Mapping) else _listed(entry) for entry in entries]
+    count = np.fromiter(map(len, entries), dtype=np.int64, count=queries)
+    query = np.repeat(np.arange(queries, dtype=np.int64), count)
+    keys: list[Hashable] = list(chain.from_iterable(entries))
+    weight = np.ones(len(keys))
+    if not kinds <= {list, tuple, set}:
+        values = map(dict.values, entries) if kinds == {dict} else map(_weights, entries)
+        weight = _numbers([*chain.from_iterable(values)], query, what)
     try:
-        row_of = reader.locate(key)
+        return query, reader.locate(keys), weight
     except LabelError as error:
         raise LabelError(f"{what}: {error}") from None
     except TypeError:
         raise LabelError(f"{what}: documents are named by a row or an id, not by a list or array") from None
-    rows = np.fromiter((row_of[name] for name in key), dtype=np.int64, count=len(key))
-    return np.array(query, dtype=np.int64), rows, np.array(weight, dtype=np.float64)
 
 
-def _is_single(entry: Any) -> bool:
-    return isinstance(entry, (str, bytes, int, np.integer)) or not isinstance(entry, Iterable)
+def _listed(entry: Any) -> list[Any]:
+    single = isinstance(entry, (str, bytes, int, np.integer)) or not isinstance(entry, Iterable)
+    return [entry] if single else list(entry)
 
 
-def _number(value: Any, what: str, query: int) -> float:
+def _weights(entry: Any) -> Iterable[Any]:
+    return entry.values() if isinstance(entry, Mapping) else repeat(1.0, len(entry))
+
+
+def _numbers(weight: list[Any], query: Ints, what: str) -> Floats:
     try:
-        return float(value)
+        return np.array(weight, dtype=np.float64)
     except (TypeError, ValueError):
-        raise LabelError(f"{what}: query {query} has the weight {value!r}, which is not a number") from None
+        bad = next(place for place, value in enumerate(weight) if not isinstance(value, (int, float, np.number)))
+        raise LabelError(f"{what}: query {query[bad]} has the weight {weight[bad]!r}, which is not a number") from None

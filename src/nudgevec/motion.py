@@ -68,6 +68,11 @@ class Motion:
         """The stop of documents that do not move."""
         return 0.0 if self.turns else pi / 2
 
+    @property
+    def longest(self) -> float:
+        """A bound on the length of every start and direction."""
+        return 1.0 if self.turns else max(self.scale, float(self.length.max(initial=0.0)))
+
     def gamma(self, phi: float) -> float:
         """The paper's gamma for this angle."""
         if self.turns:

@@ -73,10 +73,7 @@ class Patch:
     def _swap(self, documents: Corpus | npt.ArrayLike, old: Array, new: Array, otherwise: str) -> Array:
         reader = Reader(documents)
         copy = reader.copy()
-        rows = self.rows
-        if reader.has_ids:
-            row_of = reader.locate(self.ids)
-            rows = np.array([row_of[key] for key in self.ids], dtype=np.int64)
+        rows = reader.locate(self.ids) if reader.has_ids else self.rows
         if len(rows) == 0:
             return copy
         if rows.max() >= len(copy) or copy.shape[1] != old.shape[1]:

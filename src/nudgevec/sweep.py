@@ -19,11 +19,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from nudgevec.cells import Cells
 from nudgevec.corpus import Floats, Ints
 from nudgevec.labels import Labels
 from nudgevec.metrics import Metric
 from nudgevec.motion import height
-from nudgevec.scan import Cells
 
 # Scores are inner products of unit vectors in float64: far above their rounding errors, far below
 # any difference that a float32 vector can express.
@@ -114,12 +114,13 @@ def _rank_events(cells: Cells, k: int) -> tuple[Ints, _Ranks]:
     cell_of = np.repeat(np.arange(len(size)), size)
     entries = np.flatnonzero(cells.label >= 0)
     rivals = size[cell_of[entries]]
+    lower, upper = _bounds(cells, cell_of)
     parts: list[_Ranks] = []
     begin = 0
     bound = np.concatenate([[0], np.cumsum(rivals)])
     while begin < len(entries):
         end = max(begin + 1, int(np.searchsorted(bound, bound[begin] + _PAIRS, side="right")) - 1)
-        parts.append(_rank_events_of(cells, cell_of, entries[begin:end], rivals[begin:end], begin, k))
+        parts.append(_rank_events_of(cells, cell_of, lower, upper, entries[begin:end], rivals[begin:end], begin, k))
         begin = end
     if not parts:
         none = np.empty(0, np.int64)
@@ -128,17 +129,34 @@ def _rank_events(cells: Cells, k: int) -> tuple[Ints, _Ranks]:
     return entries, _Ranks(**fields)
 
 
-def _rank_events_of(cells: Cells, cell_of: Ints, entries: Ints, rivals: Ints, number: int, k: int) -> _Ranks:
+def _bounds(cells: Cells, cell_of: Ints) -> tuple[Floats, Floats]:
+    """What each entry's score cannot leave within its cell, with room for rounding (see cells._bounds)."""
+    low, high = cells.low[cell_of], cells.high[cell_of]
+    ends = [height(cells.score, cells.slope, cells.stop, phi) for phi in (low, high)]
+    bulge = 1 / np.cos((np.minimum(high, cells.stop) - np.minimum(low, cells.stop)) / 2)
+    lower, upper = np.minimum(*ends), np.maximum(*ends)
+    room = 10 * TIE + 1e-12 * np.hypot(cells.score, cells.slope)
+    return np.where(lower < 0, lower * bulge, lower) - room, np.where(upper > 0, upper * bulge, upper) + room
+
+
+def _rank_events_of(
+    cells: Cells, cell_of: Ints, lower: Floats, upper: Floats, entries: Ints, rivals: Ints, number: int, k: int
+) -> _Ranks:
     line = np.repeat(np.arange(len(entries)), rivals)
     place = np.arange(len(line)) - np.repeat(np.cumsum(rivals) - rivals, rivals)
     y = entries[line]
     j = cells.start[cell_of[y]] + place
     other = j != y
     line, y, j = line[other], y[other], j[other]
-    low, high = cells.low[cell_of[y]], cells.high[cell_of[y]]
 
-    first = np.ones(len(entries), np.int64)
-    zero = np.ones(len(entries), np.int64)
+    first = 1 + cells.ahead[cell_of[entries]]
+    # Most pairs never meet in their cell; those that may are looked at below.
+    over = lower[j] > upper[y]
+    first += np.bincount(line[over], minlength=len(entries))
+    zero = first.copy()
+    meet = ~over & (upper[j] >= lower[y])
+    line, y, j = line[meet], y[meet], j[meet]
+    low, high = cells.low[cell_of[y]], cells.high[cell_of[y]]
     who, phi, change = [np.empty(0, np.int64)], [np.empty(0)], [np.empty(0, np.int64)]
     # While both documents are under way, there is one crossing at most and no middle piece.
     running = np.minimum(cells.stop[y], cells.stop[j]) >= high

@@ -14,15 +14,16 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Array, Corpus, Floats, Reader, as_queries, lengths
+from nudgevec.cells import cells
+from nudgevec.corpus import Array, Corpus, Floats, Queries, Reader, as_queries, lengths, unit_rows
 from nudgevec.curve import Choice, Curve, choose, trace
 from nudgevec.errors import LabelError, NotFittedError, NudgeWarning, OptionError, VectorError
 from nudgevec.gather import gather
 from nudgevec.labels import Labels, read_labels
 from nudgevec.metrics import Metric
 from nudgevec.motion import Motion, sliding, turning
+from nudgevec.nearest import nearest
 from nudgevec.patch import Patch
-from nudgevec.scan import cells, nearest
 from nudgevec.sweep import sweep
 
 log = logging.getLogger(__name__)
@@ -124,13 +125,11 @@ class NudgeN:
                 "hold some labelled queries out, or pass gamma="
             )
         else:
-            asked = held_out[used] / lengths(held_out[used])[:, None]
             answers = Labels(place.astype(np.int64), answers.row, answers.weight, len(used))
-            self._choose(reader, motion, asked, answers, metric)
+            self._choose(reader, motion, unit_rows(held_out.vectors[used]), answers, metric)
 
         if self.refit and validation is not None:
-            both = np.concatenate([train_queries, held_out])
-            motion = self._motion(both, train_labels.joined(held_labels), reader)
+            motion = self._motion(train_queries.joined(held_out), train_labels.joined(held_labels), reader)
         self._patch = self._make_patch(reader, motion, metric, counts)
         log.debug("%s: gamma %.6g moves %d of %d documents", self.method, self.gamma_, len(self._patch), reader.rows)
         return self
@@ -153,7 +152,7 @@ class NudgeN:
 
     _largest_gamma: ClassVar[float] = 4.0
 
-    def _motion(self, queries: Floats, labels: Labels, reader: Reader) -> Motion:
+    def _motion(self, queries: Queries, labels: Labels, reader: Reader) -> Motion:
         return turning(gather(labels, queries), reader)
 
     def _choose(self, reader: Reader, motion: Motion, queries: Floats, answers: Labels, metric: Metric) -> None:
@@ -211,7 +210,7 @@ class NudgeM(NudgeN):
     similarity: ClassVar[str] = "dot"
     _largest_gamma: ClassVar[float] = float("inf")
 
-    def _motion(self, queries: Floats, labels: Labels, reader: Reader) -> Motion:
+    def _motion(self, queries: Queries, labels: Labels, reader: Reader) -> Motion:
         return sliding(gather(labels, queries), reader)
 
 
@@ -239,7 +238,7 @@ class NudgeNU(NudgeN):
         super().__init__(metric, gamma=gamma, guard=guard, refit=refit)
 
 
-def _judged(pair: Judged, reader: Reader, what: str) -> tuple[Floats, Labels]:
+def _judged(pair: Judged, reader: Reader, what: str) -> tuple[Queries, Labels]:
     try:
         vectors, labels = pair
     except (TypeError, ValueError):
@@ -248,10 +247,13 @@ def _judged(pair: Judged, reader: Reader, what: str) -> tuple[Floats, Labels]:
     return queries, read_labels(labels, len(queries), reader, what)
 
 
-def _count_shared(train: Floats, held_out: Floats) -> int:
+def _count_shared(train: Queries, held_out: Queries) -> int:
     """How many validation queries are training queries too; they make the curve too hopeful."""
-    seen = {row.tobytes() for row in train}
-    shared = sum(row.tobytes() in seen for row in held_out)
+    # Equal rows have equal lengths; only rows that agree there are compared.
+    marks, place = np.unique(train.square, return_index=True)
+    closest = np.minimum(np.searchsorted(marks, held_out.square), len(marks) - 1)
+    alike = np.flatnonzero(marks[closest] == held_out.square)
+    shared = int((train.vectors[place[closest[alike]]] == held_out.vectors[alike]).all(axis=1).sum())
     if shared:
         message = (
             f"{shared} of {len(held_out)} validation queries are training queries too; "

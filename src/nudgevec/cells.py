@@ -1,0 +1,403 @@
+"""Cells: for the documents that move, which of them can matter at which angles.
+
+One (query, interval of angles) with the documents that may change places with a labelled document there
+is a *cell*. Intervals are cut in two until their cells are small. Everything is decided on float32 scores
+with a proven bound on their error, so a cell can only hold too much; its documents are then scored again
+in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nudgevec.corpus import Floats, Ints
+from nudgevec.labels import Labels
+from nudgevec.motion import Motion, height
+from nudgevec.nearest import Nearest, Singles, pair_dots
+
+# Scores of a group of queries against all moving documents, at most this many at a time.
+_GROUP_SCORES = 1 << 20
+# A cell is swept as it is when it holds at most this much work, in (label, document) pairs; one more
+# label is counted in for scoring each document again.
+_CELL_PAIRS = 256
+_CELL_DEPTH = 12
+
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Cells, flat: cell c holds the entries ``start[c]:start[c + 1]``, one per document.
+
+    ``ahead`` counts documents that are ahead of all labelled ones all over the cell and are not listed.
+    ``score``, ``slope`` and ``stop`` are the document's curve for the cell's query (see ``motion``);
+    ``label`` is the index of the validation label it is, or -1.
+    """
+
+    query: Ints
+    low: Floats
+    high: Floats
+    ahead: Ints
+    start: Ints
+    score: Floats
+    slope: Floats
+    stop: Floats
+    label: Ints
+
+
+def cells(motion: Motion, queries: Floats, still: Nearest, labels: Labels, k: int) -> Iterator[Cells]:
+    """Cut the range of angles into cells. Where no label can be in the top k there is none.
+
+    ``queries`` are unit vectors, ``still`` their nearest unmoved documents (k + 1 of them are enough),
+    ``labels`` the relevant validation labels.
+    """
+    columns = len(motion) + still.row.shape[1]
+    step = max(1, _GROUP_SCORES // columns)
+    ends = _ends(motion)
+    longest = max(motion.longest, float(np.abs(still.score).max(initial=0.0)))
+    # See nearest._singles: each float32 score is off by less than this. The rest of the arithmetic
+    # (a cosine, a sine, two products, a sum) adds a few units more.
+    slack = np.float32(1.01 * (1.5 * queries.shape[1] + 64) * 2.0**-24 * longest)
+    for begin in range(0, len(queries), step):
+        group = slice(begin, min(begin + step, len(queries)))
+        known = _Known.of(labels, group, motion, still)
+        if len(known.query) == 0:
+            continue
+        scores = _dense(queries[group].astype(np.float32), ends, still.score[group], motion)
+        leaves = _cut(scores, known, motion, slack, k)
+        if leaves:
+            yield _exact_cells(leaves, begin, queries, motion, still, known)
+
+
+class _Known(NamedTuple):
+    """The labels of a group of queries as (query, column), sorted, with the index of each label.
+
+    Columns are the moving documents, then the still ones of the query. A label on any other document
+    never gets into the top k.
+    """
+
+    query: Ints
+    column: Ints
+    label: Ints
+
+    @classmethod
+    def of(cls, labels: Labels, group: slice, motion: Motion, still: Nearest) -> _Known:
+        part = slice(*np.searchsorted(labels.query, [group.start, group.stop]))
+        index = np.arange(part.start, part.stop)
+        query, row = labels.query[part], labels.row[part]
+        column = np.searchsorted(motion.rows, row)
+        moves = np.append(motion.rows, -1)[column] == row
+        rests = np.flatnonzero(~moves)
+        hit, place = np.nonzero(still.row[query[rests]] == row[rests, None])
+        query = np.concatenate([query[moves], query[rests[hit]]]) - group.start
+        column = np.concatenate([column[moves], len(motion) + place])
+        index = np.concatenate([index[moves], index[rests[hit]]])
+        order = np.lexsort((column, query))
+        return cls(query[order], column[order], index[order])
+
+
+class _Ends(NamedTuple):
+    """float32 vectors of the moving documents at angle zero and at their stops."""
+
+    first: Singles
+    last: Singles
+
+
+def _ends(motion: Motion) -> _Ends:
+    first = motion.start.astype(np.float64)
+    if motion.turns:
+        first /= motion.length[:, None]
+        stop = motion.stop[:, None]
+        last = np.cos(stop) * first + np.sin(stop) * motion.direction
+    else:
+        last = motion.direction
+    return _Ends(first.astype(np.float32), last.astype(np.float32))
+
+
+class _Dense(NamedTuple):
+    """float32 scores of all columns at angle zero and at their stops."""
+
+    first: Singles
+    last: Singles
+    stop: Singles
+
+
+def _dense(queries: Singles, ends: _Ends, still: Floats, motion: Motion) -> _Dense:
+    moving, kept = len(motion), still.shape[1]
+    first = np.empty((len(queries), moving + kept), np.float32)
+    last = np.empty_like(first)
+    np.matmul(queries, ends.first.T, out=first[:, :moving])
+    np.matmul(queries, ends.last.T, out=last[:, :moving])
+    first[:, moving:] = still
+    last[:, moving:] = still if motion.turns else 0.0
+    stop = np.concatenate([motion.stop, np.full(kept, motion.still_stop)]).astype(np.float32)
+    return _Dense(first, last, stop)
+
+
+class _Leaf(NamedTuple):
+    """Documents (query, column) of one interval, and for each query how many more are surely ahead."""
+
+    low: float
+    high: float
+    query: Ints
+    column: Ints
+    ahead: Ints
+
+
+class _Node(NamedTuple):
+    """An interval, some queries, and per query (one a line) the documents still in question.
+
+    Lines are padded with documents that score -inf. ``documents`` and ``labelled`` (those of them that are
+    labels and may be in the top k) are each (score at zero, slope, stop, score at low, score at high, slack).
+    ``ahead`` counts documents that are ahead of all those labels, here and in every part of the interval.
+    """
+
+    depth: int
+    low: float
+    high: float
+    query: Ints
+    column: Ints
+    ahead: Ints
+    documents: tuple[Singles, ...]
+    labelled: tuple[Singles, ...]
+
+
+def _bounds(curves: tuple[Singles, ...], low: np.float32, high: np.float32) -> tuple[Singles, Singles]:
+    """What the scores cannot leave between two angles.
+
+    A sinusoid over an arc h < pi lies between its values at the two ends but for a bulge: it can exceed
+    the larger by a factor 1/cos(h/2) where that is positive, and undercut the smaller by the same factor
+    where that is negative.
+    """
+    _, _, stop, at_low, at_high, slack = curves
+    bulge = 1 / np.cos((np.minimum(high, stop) - np.minimum(low, stop)) / 2)
+    lower = np.minimum(at_low, at_high) - slack
+    upper = np.maximum(at_low, at_high) + slack
+    return np.where(lower < 0, lower * bulge, lower), np.where(upper > 0, upper * bulge, upper)
+
+
+def _cut(scores: _Dense, known: _Known, motion: Motion, slack: np.float32, k: int) -> list[_Leaf]:
+    """Cut all angles into leaves, starting from the scores at both ends."""
+    leaves: list[_Leaf] = []
+    stack = [_root(scores, known, motion, slack, k)]
+    while stack:
+        node = stack.pop()
+        low, high = np.float32(node.low), np.float32(node.high)
+        lower, upper = _bounds(node.documents, low, high)
+        bar = _kth_largest(lower, k - node.ahead)
+        alive, floor, ceiling = _label_range(_bounds(node.labelled, low, high), bar)
+        keep = (upper >= np.maximum(bar, floor)[:, None]) & (lower <= ceiling[:, None])
+        ahead = node.ahead + (lower > ceiling[:, None]).sum(axis=1)
+        keep[~alive.any(axis=1) | (ahead >= k)] = False
+        _divide(node, keep, ahead, alive, motion, k, stack, leaves)
+    return leaves
+
+
+def _root(scores: _Dense, known: _Known, motion: Motion, slack: np.float32, k: int) -> _Node:
+    """The first node, over all angles: what the scores at both ends leave in question.
+
+    The same tests as for any node, on all documents, in as few passes over the scores as possible. They
+    are only made where the thresholds are positive; a sign is never needed otherwise.
+    """
+    first, last, stop = scores
+    bulge = 1 / np.cos(stop / 2)
+    queries = len(first)
+
+    count = np.bincount(known.query, minlength=queries)
+    place = np.arange(len(known.query)) - np.repeat(np.cumsum(count) - count, count)
+    shape = (queries, int(count.max()))
+    labelled = _empty(shape)
+    curve = _curves(first, last, stop, slack, known.query, known.column, motion)
+    for lines, values in zip(labelled, curve, strict=True):
+        lines[known.query, place] = values
+
+    lower = np.minimum(first, last)
+    lower -= slack
+    bar = _kth_largest(lower, np.full(queries, k))
+    bar[bar < 0] = -np.inf
+    alive, floor, ceiling = _label_range(_bounds(labelled, np.float32(0), np.float32(motion.end)), bar)
+    threshold = np.maximum(bar, floor)
+    threshold[threshold < 0] = -np.inf
+    sure = lower > np.maximum(ceiling, 0)[:, None]
+    upper = np.maximum(first, last, out=lower)
+    upper += slack
+    upper *= bulge
+    keep = upper >= threshold[:, None]
+    keep &= ~sure
+    ahead = sure.sum(axis=1)
+    keep[~alive.any(axis=1) | (ahead >= k)] = False
+
+    query, column = np.divmod(np.flatnonzero(keep), keep.shape[1])
+    curve = _curves(first, last, stop, slack, query, column, motion)
+    used, line = np.unique(query, return_inverse=True)
+    count = np.bincount(line, minlength=len(used))
+    place = np.arange(len(line)) - np.repeat(np.cumsum(count) - count, count)
+    shape = (len(used), int(count.max(initial=0)))
+    columns = np.zeros(shape, np.int64)
+    columns[line, place] = column
+    documents = _empty(shape)
+    for lines, values in zip(documents, curve, strict=True):
+        lines[line, place] = values
+    return _Node(0, 0.0, motion.end, used, columns, ahead[used], documents, _pick(labelled, used, alive))
+
+
+def _empty(shape: tuple[int, int]) -> tuple[Singles, ...]:
+    """Curves of padding: at -inf, and staying there."""
+    nothing = np.full(shape, -np.inf, np.float32)
+    zero = np.zeros(shape, np.float32)
+    return nothing, zero, zero.copy(), nothing.copy(), nothing.copy(), zero.copy()
+
+
+def _curves(
+    first: Singles, last: Singles, stop: Singles, slack: np.float32, query: Ints, column: Ints, motion: Motion
+) -> tuple[Singles, ...]:
+    """Curves of some documents from their scores at both ends.
+
+    With the slope taken from the ends, f(phi) = (first sin(stop - phi) + last sin phi) / sin stop: an
+    error in the ends grows by 1/cos(stop / 2) at most.
+    """
+    begin, end, turn = first[query, column], last[query, column], stop[column]
+    if not motion.turns:
+        return begin, end, turn, begin, end, np.full_like(begin, np.float32(1.5) * slack)
+    sine = np.sin(turn)
+    slope = np.where(sine > 0, (end - np.cos(turn) * begin) / np.where(sine > 0, sine, 1), np.float32(0))
+    return begin, slope, turn, begin, end, np.divide(np.float32(1.5) * slack, np.cos(turn / 2), dtype=np.float32)
+
+
+def _pick(curves: tuple[Singles, ...], lines: Ints, mask: Mask) -> tuple[Singles, ...]:
+    """Some lines, with what the mask leaves out made padding."""
+    picked = []
+    for values, blank in zip(curves, _empty((1, 1)), strict=True):
+        picked.append(np.where(mask[lines], values[lines], blank[0, 0]))
+    return tuple(picked)
+
+
+def _label_range(bounds: tuple[Singles, Singles], bar: Singles) -> tuple[Mask, Singles, Singles]:
+    """Which labels of a query may be in the top k, and the range of their scores.
+
+    A document below that range is never ahead of such a label, one above it always is.
+    """
+    lower, upper = bounds
+    alive = (upper >= bar[:, None]) & (upper > -np.inf)
+    floor = np.where(alive, lower, np.float32(np.inf)).min(axis=1, initial=np.inf)
+    ceiling = np.where(alive, upper, np.float32(-np.inf)).max(axis=1, initial=-np.inf)
+    return alive, floor, ceiling
+
+
+def _kth_largest(lower: Singles, k: Ints) -> Singles:
+    """A height that at least k documents of each line are above (or -inf): no more is needed.
+
+    Of a long line, the k-th largest of the maxima of its stretches will do.
+    """
+    most = int(k.max(initial=1))
+    stretches = max(64, 8 * most)
+    width = lower.shape[1]
+    if width > 4 * stretches:
+        length = width // stretches
+        lower = lower[:, : stretches * length].reshape(len(lower), stretches, length).max(axis=2)
+        width = stretches
+    if width < most:
+        lower = np.concatenate([lower, np.full((len(lower), most - width), -np.inf, np.float32)], axis=1)
+        width = most
+    best = np.sort(np.partition(lower, width - most, axis=1)[:, width - most :], axis=1)
+    kth: Singles = best[np.arange(len(lower)), most - np.maximum(k, 1)]
+    return kth
+
+
+def _divide(
+    node: _Node,
+    keep: Mask,
+    ahead: Ints,
+    alive: Mask,
+    motion: Motion,
+    k: int,
+    stack: list[_Node],
+    leaves: list[_Leaf],
+) -> None:
+    """Emit the queries whose cells are small, cut the others in two."""
+    count = keep.sum(axis=1)
+    work = count * (alive.sum(axis=1) + 1)
+    # The top k itself stays in question however narrow the interval.
+    small = (work <= _CELL_PAIRS) | (count <= 2 * k + 16) | (node.depth >= _CELL_DEPTH)
+    done = np.flatnonzero(small & (count > 0))
+    if len(done):
+        line, place = np.nonzero(keep[done])
+        line = done[line]
+        leaves.append(_Leaf(node.low, node.high, node.query[line], node.column[line, place], ahead[line]))
+    large = np.flatnonzero(~small)
+    if len(large) == 0:
+        return
+    widest = int(count[large].max())
+    packed = _pack(node.documents, keep, large, count, widest)
+    labelled = _pick(node.labelled, large, alive)
+    middle = (node.low + min(node.high, motion.span)) / 2
+    halves = []
+    for score, slope, stop, at_low, at_high, slack in (packed, labelled):
+        at_middle = height(score, slope, stop, np.float32(middle))
+        halves.append(((score, slope, stop, at_low, at_middle, slack), (score, slope, stop, at_middle, at_high, slack)))
+    column = _pack((node.column,), keep, large, count, widest)[0]
+    for side, (low, high) in enumerate(((node.low, middle), (middle, node.high))):
+        curves = halves[0][side], halves[1][side]
+        stack.append(_Node(node.depth + 1, low, high, node.query[large], column, ahead[large], *curves))
+
+
+def _pack(values: tuple[Any, ...], keep: Mask, lines: Ints, count: Ints, width: int) -> tuple[Any, ...]:
+    """What the mask keeps of some lines, moved to the left and padded."""
+    source = np.flatnonzero(keep[lines])
+    target = np.flatnonzero(np.arange(width) < count[lines, None])
+    packed = []
+    for old, blank in zip(values, _empty((1, 1)), strict=False):
+        new = np.full(len(lines) * width, blank[0, 0] if old.dtype == np.float32 else 0, old.dtype)
+        new[target] = old[lines].ravel()[source]
+        packed.append(new.reshape(len(lines), width))
+    return tuple(packed)
+
+
+def _exact_cells(
+    leaves: list[_Leaf], begin: int, queries: Floats, motion: Motion, still: Nearest, known: _Known
+) -> Cells:
+    """Score the documents again in float64, each (query, document) once, and lay the leaves out flat."""
+    query = np.concatenate([leaf.query for leaf in leaves])
+    column = np.concatenate([leaf.column for leaf in leaves])
+    ahead = np.concatenate([leaf.ahead for leaf in leaves])
+    leaf_of = np.repeat(np.arange(len(leaves)), [len(leaf.query) for leaf in leaves])
+    low = np.array([leaf.low for leaf in leaves])
+    high = np.array([leaf.high for leaf in leaves])
+
+    columns = len(motion) + still.row.shape[1]
+    pair, back = np.unique(query * columns + column, return_inverse=True)
+    of_query, of_column = pair // columns, pair % columns
+    moves = of_column < len(motion)
+    score = np.empty(len(pair))
+    slope = np.zeros(len(pair))
+    stop = np.full(len(pair), motion.still_stop)
+    mover = of_column[moves]
+    score[moves] = pair_dots(queries, of_query[moves] + begin, motion.start, mover)
+    if motion.turns:
+        score[moves] /= motion.length[mover]
+    slope[moves] = pair_dots(queries, of_query[moves] + begin, motion.direction, mover)
+    stop[moves] = motion.stop[mover]
+    score[~moves] = still.score[of_query[~moves] + begin, of_column[~moves] - len(motion)]
+    label = np.full(len(pair), -1)
+    at = np.searchsorted(pair, known.query * columns + known.column)
+    listed = np.append(pair, -1)[at] == known.query * columns + known.column
+    label[at[listed]] = known.label[listed]
+
+    first = np.flatnonzero((np.diff(query, prepend=-1) != 0) | (np.diff(leaf_of, prepend=-1) != 0))
+    return Cells(
+        query=query[first] + begin,
+        low=low[leaf_of[first]],
+        high=high[leaf_of[first]],
+        ahead=ahead[first],
+        start=np.append(first, len(query)),
+        score=score[back],
+        slope=slope[back],
+        stop=stop[back],
+        label=label[back],
+    )
