@@ -7,6 +7,7 @@ import pytest
 
 from nudgevec import NudgeM, NudgeN, cells, nearest, sweep
 from nudgevec.corpus import ArrayCorpus, Reader
+from nudgevec.engines import numpy_engine
 from nudgevec.nearest import pair_dots
 from problems import learnable
 
@@ -64,8 +65,8 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
     reference = method(metric).fit(documents, train, validation)
     assert len(reference.curve_.values) > 20
     settings = [
-        (nearest, "_TILE_SCORES", 500),
-        (nearest, "_TILE_QUERIES", 3),
+        (numpy_engine, "_TILE_SCORES", 500),
+        (numpy_engine, "_QUERIES", 3),
         (nearest, "_PAIR_BYTES", 1000),
         (cells, "_GROUP_SCORES", 500),
         (cells, "_CELL_PAIRS", 1),

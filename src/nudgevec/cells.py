@@ -18,7 +18,8 @@ import numpy.typing as npt
 from nudgevec.corpus import Floats, Ints
 from nudgevec.labels import Labels
 from nudgevec.motion import Motion, height
-from nudgevec.nearest import Nearest, Singles, pair_dots
+from nudgevec.nearest import Nearest, pair_dots
+from nudgevec.tiles import Singles, error_of
 
 # Scores of a group of queries against all moving documents, at most this many at a time.
 _GROUP_SCORES = 1 << 20
@@ -61,9 +62,9 @@ def cells(motion: Motion, queries: Floats, still: Nearest, labels: Labels, k: in
     step = max(1, _GROUP_SCORES // columns)
     ends = _ends(motion)
     longest = max(motion.longest, float(np.abs(still.score).max(initial=0.0)))
-    # See nearest._singles: each float32 score is off by less than this. The rest of the arithmetic
-    # (a cosine, a sine, two products, a sum) adds a few units more.
-    slack = np.float32(1.01 * (1.5 * queries.shape[1] + 64) * 2.0**-24 * longest)
+    # Each float32 score is off by less than error_of(d). The rest of the arithmetic (a cosine, a sine, two
+    # products, a sum) adds a few units in the last place: 32 more dimensions' worth.
+    slack = np.float32(error_of(queries.shape[1] + 32) * longest)
     for begin in range(0, len(queries), step):
         group = slice(begin, min(begin + step, len(queries)))
         known = _Known.of(labels, group, motion, still)

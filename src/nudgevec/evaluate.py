@@ -77,6 +77,7 @@ def evaluate(
     confidence: float = 0.95,
     resamples: int = 2000,
     seed: int = 0,
+    engine: str = "auto",
 ) -> Evaluation:
     """Score every query against all documents, exactly.
 
@@ -104,7 +105,12 @@ def evaluate(
     unit = unit_rows(asked.vectors[used])
     depth = max(metric.k for metric in wanted)
     found = nearest(
-        reader, unit, depth, cosine=similarity == "cosine", precedence=lambda rows: _trec_order(rows, reader)
+        reader,
+        unit,
+        depth,
+        cosine=similarity == "cosine",
+        precedence=lambda rows: _trec_order(rows, reader),
+        engine=engine,
     )
     hit = found.row[answers.query] == answers.row[:, None]
     rank = np.where(hit.any(axis=1), hit.argmax(axis=1) + 1, depth + 1)

@@ -47,6 +47,7 @@ class NudgeN:
     guard : the gain on the validation queries must exceed this many standard deviations of chance, or
         nothing moves; 0 takes the plain optimum. See ``nudgevec.curve.choose``.
     refit : once gamma is chosen, pull with the training and the validation labels together.
+    engine : where the scan runs, ``"numpy"``, ``"torch"`` or ``"auto"``; the answer is the same.
 
     Attributes (after ``fit``)
     --------------------------
@@ -73,11 +74,13 @@ class NudgeN:
         gamma: float | None = None,
         guard: float = 1.0,
         refit: bool = False,
+        engine: str = "auto",
     ) -> None:
         self.metric = metric
         self.gamma = gamma
         self.guard = guard
         self.refit = refit
+        self.engine = engine
 
     gamma_: float
     curve_: Curve | None
@@ -157,7 +160,7 @@ class NudgeN:
 
     def _choose(self, reader: Reader, motion: Motion, queries: Floats, answers: Labels, metric: Metric) -> None:
         """Scan, sweep, choose."""
-        still = nearest(reader, queries, metric.k + 1, cosine=motion.turns, skip=motion.rows)
+        still = nearest(reader, queries, metric.k + 1, cosine=motion.turns, skip=motion.rows, engine=self.engine)
         steps = sweep(cells(motion, queries, still, answers, metric.k), answers, metric, motion.end)
         self.curve_, angles = trace(steps, motion)
         phi, self.choice_ = choose(self.curve_, angles, steps, motion, self.guard)
