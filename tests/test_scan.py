@@ -68,7 +68,8 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
         (numpy_engine, "_TILE_SCORES", 500),
         (numpy_engine, "_QUERIES", 3),
         (nearest, "_PAIR_BYTES", 1000),
-        (cells, "_GROUP_SCORES", 500),
+        (cells, "_GROUP_QUERIES", 1),
+        (cells, "_LARGEST_GROUP", 500),
         (cells, "_CELL_PAIRS", 1),
         (cells, "_CELL_PAIRS", 10**9),
         (cells, "_CELL_DEPTH", 3),
@@ -76,6 +77,7 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
     ]
     for module, name, value in settings:
         with monkeypatch.context() as patched:
+            patched.setattr(cells, "_GROUP_SCORES", 1 << (9 if name == "_GROUP_QUERIES" else 19))
             patched.setattr(module, name, value)
             tuner = method(metric).fit(documents, train, validation)
         assert tuner.gamma_ == reference.gamma_, name

@@ -21,11 +21,13 @@ from nudgevec.motion import Motion, height
 from nudgevec.nearest import Nearest, pair_dots
 from nudgevec.tiles import Singles, error_of
 
-# Scores of a group of queries against all moving documents, at most this many at a time.
-_GROUP_SCORES = 1 << 20
+# Queries are taken in groups: few enough for their scores to stay in the cache, enough for products to be fast.
+_GROUP_SCORES = 1 << 19
+_GROUP_QUERIES = 256
+_LARGEST_GROUP = 1 << 23
 # A cell is swept as it is when it holds at most this much work, in (label, document) pairs; one more
 # label is counted in for scoring each document again.
-_CELL_PAIRS = 256
+_CELL_PAIRS = 64
 _CELL_DEPTH = 12
 
 
@@ -59,7 +61,7 @@ def cells(motion: Motion, queries: Floats, still: Nearest, labels: Labels, k: in
     ``labels`` the relevant validation labels.
     """
     columns = len(motion) + still.row.shape[1]
-    step = max(1, _GROUP_SCORES // columns)
+    step = max(1, min(max(_GROUP_SCORES // columns, _GROUP_QUERIES), _LARGEST_GROUP // columns))
     ends = _ends(motion)
     longest = max(motion.longest, float(np.abs(still.score).max(initial=0.0)))
     # Each float32 score is off by less than error_of(d). The rest of the arithmetic (a cosine, a sine, two

@@ -53,7 +53,7 @@ def nearest(
         return found
     sieve = pick(engine, float(len(queries)) * reader.rows * reader.dim).sieve(queries, k)
     inbox = _Inbox(found, precedence)
-    for tile in tiles(reader, skip, sieve.width, cosine=cosine):
+    for tile in tiles(reader, skip, lambda: sieve.width, cosine=cosine):
         for survivors in sieve.feed(tile, found.score[:, -1]):
             inbox.add(survivors, queries, cosine)
     for survivors in sieve.flush():
@@ -63,8 +63,8 @@ def nearest(
 
 
 class _Inbox:
-    """Documents found on the way. They are put in order when there are as many as the lists are long:
-    every time would cost more than the slightly lower floors in between."""
+    """Documents found on the way. They are put in order when there are enough of them: every time would cost
+    more than the slightly lower floors in between."""
 
     def __init__(self, found: Nearest, precedence: Callable[[Ints], npt.NDArray[Any]] | None) -> None:
         self.found = found
@@ -80,7 +80,7 @@ class _Inbox:
         higher = score >= self.found.score[query, -1]
         self.waiting.append((query[higher], tile.rows[place[higher]], score[higher]))
         self.count += int(higher.sum())
-        if self.count >= self.found.row.size:
+        if 4 * self.count >= self.found.row.size:
             self.empty()
 
     def empty(self) -> None:
@@ -119,11 +119,23 @@ def _merge(
 ) -> None:
     """Put new scored documents into the lists of their queries, in place."""
     k = found.row.shape[1]
-    changed = np.unique(query)
+    changed, line, count = np.unique(query, return_inverse=True, return_counts=True)
+    if precedence is None:
+        # Equal scores keep the order they come in: by row.
+        order = np.argsort(line, kind="stable")
+        place = k + np.arange(len(line)) - np.repeat(np.cumsum(count) - count, count)
+        rows = np.zeros((len(changed), k + int(count.max())), np.int64)
+        scores = np.full(rows.shape, -np.inf)
+        rows[:, :k], scores[:, :k] = found.row[changed], found.score[changed]
+        rows[line[order], place], scores[line[order], place] = row[order], score[order]
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        found.row[changed] = np.take_along_axis(rows, best, axis=1)
+        found.score[changed] = np.take_along_axis(scores, best, axis=1)
+        return
     query = np.concatenate([np.repeat(changed, k), query])
     row = np.concatenate([found.row[changed].ravel(), row])
     score = np.concatenate([found.score[changed].ravel(), score])
-    order = np.lexsort((row if precedence is None else precedence(row), -score, query))
+    order = np.lexsort((precedence(row), -score, query))
     first = np.searchsorted(query[order], changed)
     best = order[first[:, None] + np.arange(k)]
     found.row[changed] = row[best]

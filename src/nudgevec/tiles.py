@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,11 +43,13 @@ def error_of(dim: int) -> float:
     return 1.01 * (1.5 * dim + 16) * UNIT_ROUNDOFF
 
 
-def tiles(reader: Reader, skip: Ints, width: int, *, cosine: bool) -> Iterator[Tile]:
-    """All documents but those in ``skip`` (sorted), at most ``width`` at a time."""
+def tiles(reader: Reader, skip: Ints, width: Callable[[], int], *, cosine: bool) -> Iterator[Tile]:
+    """All documents but those in ``skip`` (sorted), at most ``width()`` at a time."""
     for first, block in reader.blocks():
-        for offset in range(0, len(block), width):
-            vectors = block[offset : offset + width]
+        end = 0
+        while end < len(block):
+            offset, end = end, end + width()
+            vectors = block[offset:end]
             rows = np.arange(first + offset, first + offset + len(vectors))
             hidden = skip[np.searchsorted(skip, rows[0]) : np.searchsorted(skip, rows[-1], side="right")]
             if len(hidden):

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from nudgevec.corpus import Floats, Ints
 from nudgevec.errors import OptionError
 from nudgevec.tiles import Tile
@@ -27,8 +30,9 @@ class Survivors(NamedTuple):
 class Sieve(Protocol):
     """A filter set up for some queries."""
 
-    width: int
-    """How many documents a tile should have."""
+    @property
+    def width(self) -> int:
+        """How many documents the next tile should have."""
 
     def feed(self, tile: Tile, floor: Floats) -> list[Survivors]:
         """Filter one tile against each query's floor. Survivors of earlier tiles may come with it."""
@@ -40,7 +44,9 @@ class Sieve(Protocol):
 class Engine(Protocol):
     """What sets up a filter."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What the engine is called in options."""
 
     def sieve(self, queries: Floats, k: int) -> Sieve:
         """A filter for these unit queries; k survivors per query are wanted in the end."""
@@ -69,3 +75,13 @@ def _torch_pays(work: float) -> bool:
     from nudgevec.engines import torch_engine
 
     return torch_engine.is_fast()
+
+
+def kth_of_maxima(maxima: npt.NDArray[np.float32], k: int) -> npt.NDArray[np.float32]:
+    """The k-th largest of each line: with the maxima of stretches of documents, a height k documents reach.
+
+    Finding the maxima is one pass over the scores; finding the k best themselves would be many.
+    """
+    place = maxima.shape[1] - k
+    kth: npt.NDArray[np.float32] = np.partition(maxima, place, axis=1)[:, place]
+    return kth

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from nudgevec.corpus import Floats
-from nudgevec.engines import Survivors
+from nudgevec.engines import Survivors, kth_of_maxima
 from nudgevec.errors import MissingExtraError
 from nudgevec.tiles import UNIT_ROUNDOFF, Tile, error_of
 
 # Scores of one tile: 4 million bfloat16, 8 MB.
 _TILE_SCORES = 1 << 22
+_FIRST_SCORES = 1 << 24
 _QUERIES = 2048
 # More than the relative error of rounding to bfloat16 (8 bits of precision, to nearest).
 _ROUNDING = 2.0**-8
@@ -60,10 +61,13 @@ class TorchSieve:
         exact = torch.from_numpy(queries)
         self.queries = exact.to(torch.bfloat16)
         self.lost = (exact - self.queries.double()).norm(dim=1).numpy() * (1 + 1e-6)
-        self.width = max(k, 256, _TILE_SCORES // min(len(queries), _QUERIES))
+        # The first tile sets the floor for the rest, and is worth being large.
+        self.width = max(256, _FIRST_SCORES // len(queries))
+        self._next_width = max(256, _TILE_SCORES // min(len(queries), _QUERIES))
 
     def feed(self, tile: Tile, floor: Floats) -> list[Survivors]:
         torch = self.torch
+        self.width = self._next_width
         single = torch.from_numpy(tile.single)
         coarse = single.to(torch.bfloat16)
         lost = float((single - coarse.float()).norm(dim=1).max()) * (1 + 1e-3)
@@ -74,15 +78,27 @@ class TorchSieve:
             some = slice(begin, begin + _QUERIES)
             scores = self.queries[some] @ coarse.T
             level = floor[some]
-            if scores.shape[1] >= self.k and np.isneginf(level).any():
-                best = scores.float().topk(self.k, dim=1).values[:, -1].double().numpy()
-                level = np.maximum(level, best - np.abs(best) * _ROUNDING - margin[some])
+            if np.isneginf(level).any():
+                best = self._own_floor(scores)
+                level = np.maximum(
+                    level, np.where(np.isneginf(best), best, best - np.abs(best) * _ROUNDING) - margin[some]
+                )
             # Rounding keeps the order: a sum of at least the bar is rounded to at least the rounded bar.
             bar = np.nextafter((level - margin[some]).astype(np.float32), np.float32(-np.inf))
             over = scores >= torch.from_numpy(bar).to(torch.bfloat16)[:, None]
             query, place = np.divmod(np.flatnonzero(over.numpy()), scores.shape[1])
             found.append(Survivors(tile, query + begin, place))
         return found
+
+    def _own_floor(self, scores: Any) -> Floats:
+        """What k documents of the tile itself reach, for every query."""
+        queries, documents = scores.shape
+        if documents < self.k:
+            return np.full(queries, -np.inf)
+        length = max(1, min(32, documents // (4 * self.k)))
+        stretches = scores[:, : documents // length * length].reshape(queries, -1, length)
+        best = kth_of_maxima(stretches.amax(dim=2).float().numpy(), self.k).astype(np.float64)
+        return best - np.abs(best) * _ROUNDING
 
     def flush(self) -> list[Survivors]:
         return []

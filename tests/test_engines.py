@@ -1,0 +1,85 @@
+"""One suite for all engines: whatever filters, the answer is the same to the last bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nudgevec import ArrayCorpus, NudgeM, NudgeN, demo, engines, evaluate
+from nudgevec.corpus import Reader
+from nudgevec.errors import OptionError
+from nudgevec.nearest import nearest
+from problems import learnable
+
+OTHERS = [name for name in engines.ENGINES if name not in ("auto", "numpy")]
+
+
+def emoji():
+    search = demo.load()
+    return search.documents, search.part(search.train), search.part(search.validation)
+
+
+def lengths():
+    """Documents of very different lengths, some duplicated."""
+    documents, train, validation, _ = learnable(3)
+    documents = documents * np.geomspace(0.01, 100, len(documents))[:, None]
+    documents[300:320] = documents[0]
+    return documents, train, validation
+
+
+PROBLEMS = {
+    "one answer": lambda: learnable()[:3],
+    "several answers": emoji,
+    "float16": lambda: (learnable()[0].astype(np.float16), *learnable()[1:3]),
+    "lengths": lengths,
+    "many dimensions": lambda: learnable(dim=700)[:3],
+    "blocks": lambda: (ArrayCorpus(learnable()[0], block_rows=23), *learnable()[1:3]),
+}
+
+
+@pytest.mark.parametrize("engine", OTHERS)
+@pytest.mark.parametrize("method", [NudgeN, NudgeM])
+@pytest.mark.parametrize("metric", ["capped_recall@1", "ndcg@10"])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_same_answer(engine, method, metric, name):
+    problem = PROBLEMS[name]()
+    one, other = (method(metric, engine=each).fit(*problem) for each in ("numpy", engine))
+    assert one.gamma_ == other.gamma_
+    assert np.array_equal(one.curve_.edges, other.curve_.edges)
+    assert np.array_equal(one.curve_.values, other.curve_.values)
+    assert np.array_equal(one.patch_.after, other.patch_.after)
+
+
+@pytest.mark.parametrize("engine", ["numpy", *OTHERS])
+@pytest.mark.parametrize("spread", [1.0, 1e-3, 1e-6, 1e-9])
+def test_nearest_however_close_the_scores(engine, spread):
+    """Down to differences that no filter can see."""
+    random = np.random.default_rng(0)
+    centre = random.standard_normal(48)
+    documents = centre + spread * random.standard_normal((3000, 48))
+    queries = centre + random.standard_normal((70, 48))
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    found = nearest(Reader(ArrayCorpus(documents, block_rows=500)), queries, 12, cosine=True, engine=engine)
+    reference = nearest(Reader(documents), queries, 12, cosine=True, engine="numpy")
+    assert np.array_equal(found.row, reference.row)
+    assert np.array_equal(found.score, reference.score)
+    exact = np.longdouble(queries) @ np.longdouble(documents).T / np.sqrt((np.longdouble(documents) ** 2).sum(axis=1))
+    best = np.sort(exact, axis=1)[:, ::-1][:, :12]
+    np.testing.assert_allclose(found.score, best.astype(np.float64), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("engine", OTHERS)
+def test_evaluate_is_the_same(engine):
+    documents, _, validation = emoji()
+    one, other = (evaluate(documents, *validation, engine=each) for each in ("numpy", engine))
+    for metric in one:
+        assert np.array_equal(one[metric].per_query, other[metric].per_query)
+
+
+def test_unknown_engines_are_named():
+    with pytest.raises(OptionError, match="unknown engine 'abacus': use one of auto, numpy, torch"):
+        NudgeN(engine="abacus").fit(*learnable()[:3])
+
+
+def test_auto_weighs_the_work():
+    assert engines.pick("auto", 1e6).name == "numpy"
