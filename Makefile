@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test quick lint docs clean
+.PHONY: demo test quick lint bench docs clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/nudgevec demo
@@ -18,6 +18,9 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+bench: $(VENV)/.test  ## times and memory beside the peers, about 20 minutes
+	$(BIN)/python benchmarks/cpu.py docs/results/benchmarks-cpu.md
 
 docs: $(VENV)/.docs  ## redraw the pictures of the README
 	$(BIN)/python scripts/draw_curve.py docs/curve.png

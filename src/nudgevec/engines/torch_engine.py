@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from nudgevec.corpus import Floats
 from nudgevec.engines import Survivors, kth_of_maxima
@@ -85,8 +86,8 @@ class TorchSieve:
                 )
             # Rounding keeps the order: a sum of at least the bar is rounded to at least the rounded bar.
             bar = np.nextafter((level - margin[some]).astype(np.float32), np.float32(-np.inf))
-            over = scores >= torch.from_numpy(bar).to(torch.bfloat16)[:, None]
-            query, place = np.divmod(np.flatnonzero(over.numpy()), scores.shape[1])
+            over = _at_least(scores, torch.from_numpy(bar).to(torch.bfloat16))
+            query, place = np.divmod(np.flatnonzero(over), scores.shape[1])
             found.append(Survivors(tile, query + begin, place))
         return found
 
@@ -102,3 +103,15 @@ class TorchSieve:
 
     def flush(self) -> list[Survivors]:
         return []
+
+
+def _at_least(scores: Any, bar: Any) -> npt.NDArray[np.bool_]:
+    """``scores >= bar`` line by line, on the bits of positive bfloat16 numbers, which sort like integers.
+
+    A bar that is not positive lets everything through: it only occurs before there is a real floor.
+    """
+    torch = _torch()
+    bits = scores.view(torch.int16).numpy()
+    level = torch.where(bar > 0, bar.view(torch.int16), torch.iinfo(torch.int16).min).numpy()
+    at_least: npt.NDArray[np.bool_] = bits >= level[:, None]
+    return at_least

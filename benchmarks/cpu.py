@@ -1,0 +1,119 @@
+"""CPU benchmarks, each figure from a process of its own: `make bench`, or `python benchmarks/cpu.py [TARGET]`."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).parent
+CASE = {"n": 100_000, "d": 384, "train": 20_000, "validation": 2_000, "touched": 10_000}
+
+
+def measure(**spec):
+    done = subprocess.run(
+        [sys.executable, HERE / "worker.py", json.dumps(spec)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"{spec}\n{done.stderr}")
+    result = json.loads(done.stdout)
+    print(spec, result, file=sys.stderr, flush=True)
+    return result
+
+
+def the_case():
+    yield "## One case beside its peers"
+    yield ""
+    yield f"{CASE}. `plain` is one `(Q @ D.T).max(1)` in float32."
+    yield "Each line is a fresh process; the first call there finds cold caches and memory, the best of three does not."
+    yield ""
+    yield "| what | first, x plain | best, x plain | faster than nudge-ft N | than nudge-ft M | MB above inputs |"
+    yield "|---|---|---|---|---|---|"
+    plain = measure(task="plain", repeat=3, **CASE)
+    peers = {method: measure(task="nudge-ft", method=method, **CASE) for method in "NM"}
+    rows = [("plain", plain)] + [(f"nudge-ft NUDGE{method}", peers[method]) for method in "NM"]
+    for engine in ("numpy", "torch"):
+        for method in "NM":
+            for metric in ("capped_recall@1", "ndcg@10"):
+                options = {"engine": engine, "method": method, "metric": metric}
+                rows.append(
+                    (f"nudgevec {engine}, {method}, {metric}", measure(task="nudgevec", repeat=3, **options, **CASE))
+                )
+    for name, row in rows:
+        yield (
+            f"| {name} | {row['first'] / plain['first']:.2f} | {row['best'] / plain['best']:.2f} "
+            f"| {peers['N']['first'] / row['first']:.1f} x | {peers['M']['first'] / row['first']:.1f} x "
+            f"| {row['grown_mb']} |"
+        )
+    yield ""
+
+
+def growth():
+    yield "## Growth"
+    yield ""
+    yield "NumPy engine, NDCG@10. Times are relative to the first of each series; the exponent is fitted to all of it."
+    yield ""
+    yield "| what grows | values | N: time | N: exponent | M: time | M: exponent | most memory, MB |"
+    yield "|---|---|---|---|---|---|---|"
+    base = {"n": 100_000, "d": 384, "train": 5_000, "validation": 500, "touched": 4_000}
+    series = {
+        "documents n": [{**base, "n": n} for n in (10_000, 30_000, 100_000, 300_000, 1_000_000)],
+        "dimensions d": [{**base, "n": 50_000, "d": d} for d in (384, 1024, 3072)],
+        "validation queries": [{**base, "n": 50_000, "validation": count} for count in (250, 1000, 4000)],
+        "labels per query": [{**base, "n": 20_000, "touched": 15_000, "labels": count} for count in (1, 4, 16, 40)],
+    }
+    keys = {"documents n": "n", "dimensions d": "d", "validation queries": "validation", "labels per query": "labels"}
+    for name, specs in series.items():
+        values = [spec.get(keys[name], 1) for spec in specs]
+        cells, memory = [], 0
+        for method in "NM":
+            rows = [measure(task="nudgevec", method=method, repeat=2, **spec) for spec in specs]
+            times = [row["best"] for row in rows]
+            memory = max(memory, *(row["grown_mb"] for row in rows))
+            exponent = np.polyfit(np.log(values), np.log(times), 1)[0]
+            last = math.log(times[-1] / times[-2]) / math.log(values[-1] / values[-2])
+            cells += [", ".join(f"{each / times[0]:.1f}" for each in times), f"{exponent:.2f} (last step {last:.2f})"]
+        yield f"| {name} | {', '.join(map(str, values))} | {' | '.join(cells)} | {memory} |"
+    yield ""
+
+
+def streaming():
+    yield "## From disk"
+    yield ""
+    yield "1,000,000 x 384 float32, 1,000 validation queries, NUDGE-N, NDCG@10, NumPy engine, files in the cache."
+    yield ""
+    yield "| source | speed of the in-memory array | memory above inputs, MB |"
+    yield "|---|---|---|"
+    spec = {"n": 1_000_000, "d": 384, "train": 5_000, "validation": 1_000, "touched": 4_000, "repeat": 2}
+    rows = {source: measure(task="nudgevec", source=source, **spec) for source in ("array", "mapped", "parquet")}
+    for source, row in rows.items():
+        yield f"| {source} | {100 * rows['array']['best'] / row['best']:.0f}% | {row['grown_mb']} |"
+    yield ""
+
+
+def main(target):
+    facts = Path("/proc/cpuinfo").read_text().splitlines()
+    processor = next(line.split(":")[1].strip() for line in facts if line.startswith("model name"))
+    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "torch", "nudge-ft", "nudgevec"))
+    lines = [
+        "# Benchmarks on the CPU",
+        "",
+        f"Made by `make bench`. {processor}, {len(os.sched_getaffinity(0))} cores; "
+        f"Python {platform.python_version()}, {versions}.",
+        "",
+    ]
+    for section in (the_case, growth, streaming):
+        lines += section()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/results/benchmarks-cpu.md"))
