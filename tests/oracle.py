@@ -63,12 +63,12 @@ def move_m(documents, queries, labels, gamma):
     return moved
 
 
-def ranks(documents, query, tie):
-    """Pessimistic ranks: one plus the number of others that score at least as high."""
+def ranks(documents, query, tie, wanted):
+    """Pessimistic ranks of some documents: one plus the number of others that score at least as high."""
     query = query.astype(WIDE)
     query = query / np.sqrt((query * query).sum())
-    scores = np.array([(document * query).sum() for document in documents])
-    return [1 + sum(scores[j] >= scores[y] - tie for j in range(len(scores)) if j != y) for y in range(len(scores))]
+    scores = (documents * query).sum(axis=1)
+    return {y: 1 + sum(scores[j] >= scores[y] - tie for j in range(len(scores)) if j != y) for y in wanted}
 
 
 def metric_of(name, k, rank, entry):
@@ -92,7 +92,7 @@ def value(moved, queries, labels, metric, tie=TIE):
     """Mean metric over the queries that have a relevant label."""
     name, _, k = metric.partition("@")
     scores = [
-        metric_of(name, int(k), ranks(moved, query, tie), entry)
+        metric_of(name, int(k), ranks(moved, query, tie, entry), entry)
         for query, entry in zip(queries, labels, strict=True)
         if any(weight > 0 for weight in entry.values())
     ]

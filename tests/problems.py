@@ -19,14 +19,14 @@ class Problem:
 
 
 @st.composite
-def problems(draw):
+def problems(draw, most=9):
     """Structure from hypothesis, numbers from a generator seeded by it."""
-    rows = draw(st.integers(1, 9), label="documents")
+    rows = draw(st.integers(1, most), label="documents")
     dim = draw(st.integers(1, 5), label="dimensions")
     grid = draw(st.booleans(), label="grid")  # few distinct numbers: exact ties and parallels
     graded = draw(st.sampled_from([(1,), (1, 2, 3), (-1, 1), (-2, -0.5, 1, 2.5)]), label="weights")
     per_query = draw(st.integers(1, 4), label="labels per query")
-    train = draw(st.integers(1, 7), label="training queries")
+    train = draw(st.integers(1, most), label="training queries")
     held_out = draw(st.integers(1, 6), label="validation queries")
     k = draw(st.sampled_from([1, 1, 2, 3, 5, 20]), label="k")
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1), label="seed"))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from nudgevec import compat, demo, evaluate
+from nudgevec.errors import LabelError
 from problems import learnable
 
 
@@ -73,6 +74,14 @@ def test_documents_apart_are_scored_and_not_returned(kind):
     whole = kind().finetune_embeddings(documents, *sets)
     apart = kind().finetune_embeddings(documents[:100], *sets, nontrain_embeddings=documents[100:])
     assert np.array_equal(apart, whole[:100])
+
+
+def test_documents_apart_cannot_be_answers():
+    documents, train, validation, _ = learnable()
+    sets = [{"q_embs": part[0], "q_ans_indx": part[1]} for part in (train, validation)]
+    sets[0]["q_ans_indx"] = [[150], *train[1][1:]]
+    with pytest.raises(LabelError, match="row 150 is one of nontrain_embeddings"):
+        compat.NUDGEN().finetune_embeddings(documents[:100], *sets, nontrain_embeddings=documents[100:])
 
 
 def test_a_query_equal_to_its_document_is_no_nan():

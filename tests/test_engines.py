@@ -43,7 +43,7 @@ PROBLEMS = {
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_same_answer(engine, method, metric, name):
     problem = PROBLEMS[name]()
-    one, other = (method(metric, engine=each).fit(*problem) for each in ("numpy", engine))
+    one, other = (method(metric, guard=0, engine=each).fit(*problem) for each in ("numpy", engine))
     assert one.gamma_ == other.gamma_
     assert np.array_equal(one.curve_.edges, other.curve_.edges)
     assert np.array_equal(one.curve_.values, other.curve_.values)
@@ -83,3 +83,26 @@ def test_unknown_engines_are_named():
 
 def test_auto_weighs_the_work():
     assert engines.pick("auto", 1e6).name == "numpy"
+
+
+@pytest.mark.parametrize("engine", ["numpy", *OTHERS])
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+def test_read_only_files(engine, similarity, tmp_path):
+    documents, _, validation, _ = learnable()
+    np.save(tmp_path / "d.npy", documents)
+    mapped = np.load(tmp_path / "d.npy", mmap_mode="r")
+    one = evaluate(mapped, *validation, "ndcg@10", similarity=similarity, engine=engine)["ndcg@10"]
+    other = evaluate(documents, *validation, "ndcg@10", similarity=similarity, engine="numpy")["ndcg@10"]
+    assert np.array_equal(one.per_query, other.per_query)
+
+
+@pytest.mark.parametrize("engine", ["numpy", *OTHERS])
+@pytest.mark.parametrize("size", [1e-23, 1e-15, 1.0, 1e10])
+def test_dot_products_of_any_size(engine, size):
+    random = np.random.default_rng(0)
+    documents = (size * (1 + 1e-6 * random.standard_normal((4000, 64)))).astype(np.float32)
+    queries = np.abs(random.standard_normal((9, 64)))
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    found = nearest(Reader(documents), queries, 5, cosine=False, engine=engine)
+    exact = queries @ documents.astype(np.float64).T
+    np.testing.assert_allclose(found.score, np.sort(exact, axis=1)[:, ::-1][:, :5], rtol=1e-13)

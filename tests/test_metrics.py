@@ -99,9 +99,11 @@ def test_compare_counts_wins_and_tests_them():
 
 def test_compare_refuses_what_cannot_be_paired():
     one = evaluate(np.eye(2), np.eye(2), [[0], [1]], ["mrr@1"])
-    other = evaluate(np.eye(2), np.eye(2), [[0], []], ["mrr@1"])
-    with pytest.raises(OptionError, match="different queries"):
-        compare(one, other)
+    for queries, labels in ((np.eye(2), [[0], []]), (np.eye(2), [[1], [0]]), (np.eye(2)[::-1], [[0], [1]])):
+        with pytest.raises(OptionError, match="different queries or labels"):
+            compare(one, evaluate(np.eye(2), queries, labels, ["mrr@1"]))
+    with pytest.raises(OptionError, match="two results of evaluate"):
+        compare(np.eye(2), np.eye(2))
     with pytest.raises(OptionError, match="ndcg@10"):
         compare(one, one, "ndcg@10")
 
@@ -110,6 +112,12 @@ def test_compare_refuses_what_cannot_be_paired():
 def test_unknown_metrics_are_named(text):
     with pytest.raises(OptionError, match="unknown metric"):
         Metric.parse(text)
+
+
+def test_one_metric_may_be_a_string_in_any_case():
+    result = evaluate(np.eye(2), np.eye(2), [[0], [1]], "MRR@2")
+    assert result["MRR@2"].mean == result["mrr@2"].mean == 1.0
+    assert repr(result) == "Evaluation of 2 queries: mrr@2 1.0000 (1.0000 to 1.0000)"
 
 
 def test_evaluate_names_bad_options():

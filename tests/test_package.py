@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import subprocess
 import sys
@@ -52,6 +53,21 @@ def test_import_is_fast_and_light():
 
 def test_help_is_fast():
     assert fastest([sys.executable, "-m", "nudgevec.cli", "--help"]) < 0.5
+
+
+def test_without_arguments_the_help_is_shown(capsys):
+    assert cli.main([]) == 0
+    assert "usage: nudgevec" in capsys.readouterr().out
+
+
+def test_a_terminal_without_emoji():
+    done = subprocess.run(
+        [sys.executable, "-m", "nudgevec", "demo", "--query", "Espresso"],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=True,
+    )
+    assert b"hot beverage" in done.stdout
 
 
 def test_version(capsys):

@@ -35,8 +35,12 @@ def test_a_patch_refuses_other_vectors(fitted):
         PatchError, match=f"1 of {len(patch)} documents .* row {patch.rows[2]}: they are not the vectors"
     ):
         patch.apply(other)
-    with pytest.raises(PatchError, match="not applied"):
+    with pytest.raises(PatchError, match="in that state already"):
         patch.revert(documents)
+    other = patch.apply(documents)
+    other[patch.rows[2], 0] += 1
+    with pytest.raises(PatchError, match="not applied"):
+        patch.revert(other)
     with pytest.raises(PatchError, match="shape"):
         patch.apply(documents[:3])
     with pytest.raises(PatchError, match="shape"):
@@ -75,6 +79,29 @@ def test_ids_survive_the_file(tmp_path):
     assert set(patch.ids) <= set(ids)
 
 
+@pytest.mark.parametrize("ids", [np.arange(1000, 1400), [("a", row) for row in range(400)]], ids=["numpy", "tuples"])
+def test_ids_that_are_not_strings(ids, tmp_path):
+    documents, train, validation, _ = learnable()
+
+    def names(part):
+        return part[0], [[ids[entry[0]]] for entry in part[1]]
+
+    patch = NudgeN().fit(ArrayCorpus(documents, ids), names(train), names(validation)).patch_
+    if isinstance(ids, np.ndarray):
+        patch.save(tmp_path / "p")
+        assert Patch.load(tmp_path / "p").ids == patch.ids
+        assert np.array_equal(patch.apply(ArrayCorpus(documents, ids))[patch.rows], patch.after)
+    else:
+        with pytest.raises(PatchError, match=r"not \('a', "):
+            patch.save(tmp_path / "p")
+
+
+def test_documents_that_are_gone(fitted):
+    documents, patch = fitted
+    with pytest.raises(PatchError, match=r"does not fit these documents: .* not in the corpus"):
+        patch.apply(ArrayCorpus(documents, [f"other-{row}" for row in range(len(documents))]))
+
+
 def test_files_that_are_no_patch(fitted, tmp_path):
     _, patch = fitted
     path = tmp_path / "patch"
@@ -87,12 +114,13 @@ def test_files_that_are_no_patch(fitted, tmp_path):
     with pytest.raises(PatchError, match="is not a nudgevec patch"):
         Patch.load(path)
     patch.save(path)
-    bytes_ = bytearray(path.read_bytes())
-    place = bytes_.find(patch.before.tobytes())
-    bytes_[place] ^= 1
-    path.write_bytes(bytes_)
-    with pytest.raises(PatchError, match="damaged"):
-        Patch.load(path)
+    whole = path.read_bytes()
+    for part in (patch.before, patch.after):
+        damaged = bytearray(whole)
+        damaged[whole.find(part.tobytes())] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(PatchError, match="damaged"):
+            Patch.load(path)
 
 
 def test_an_empty_patch_changes_nothing(tmp_path):

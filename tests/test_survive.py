@@ -118,12 +118,44 @@ def test_documents_of_a_wrong_kind(bad, problem):
         NudgeN().fit(bad, *problem[1:])
 
 
-@pytest.mark.parametrize("label", [30, -1, "x", 1.5, None])
+@pytest.mark.parametrize("label", [30, -1, "x", 1.5, None, (3, 1.0)])
 def test_labels_that_are_no_row(problem, label):
     documents, train, validation = problem
     train[1][2] = [label]
     with pytest.raises(LabelError, match="training queries: label"):
         NudgeN().fit(documents, train, validation)
+
+
+@pytest.mark.parametrize(
+    "labels", [[[np.uint64(3)], [np.int64(-1)]], [[2**70], [1]], [[[1, 2]], [[3]]], [[True], [False]]]
+)
+def test_labels_that_numpy_would_convert(problem, labels):
+    documents, train, validation = problem
+    with pytest.raises(LabelError, match="training queries: label"):
+        NudgeN().fit(documents, (train[0][:2], labels), validation)
+
+
+def test_conflicting_labels_are_named(problem):
+    documents, train, validation = problem
+    rows, columns, weights = [0, 0, 1, 1], [3, 3, 7, 7], [1.0, 1.0, 2.0, 3.0]
+    table = scipy.sparse.csr_matrix((20, 30))
+    table.indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=20))]).astype(np.int32)
+    table.indices, table.data = np.array(columns, np.int32), np.array(weights)
+    with pytest.raises(LabelError, match="query 1 labels the document in row 7 twice, with different weights"):
+        NudgeN().fit(documents, (train[0], table), validation)
+
+
+def test_queries_and_weights_of_any_size(problem):
+    documents, train, validation = problem
+    reference = NudgeN().fit(documents, train, validation)
+    for size in (1e-25, 1e25):
+        tuner = NudgeN().fit(documents, (train[0] * np.float32(size), train[1]), validation)
+        assert np.array_equal(tuner.patch_.rows, reference.patch_.rows)
+        assert tuner.gamma_ == pytest.approx(reference.gamma_, rel=1e-5)
+    huge = [dict.fromkeys(entry, 1e308) for entry in train[1]]
+    huge[0] = {0: 1e308, 1: 1e308}
+    with pytest.raises(LabelError, match="too large to add up"), np.errstate(all="ignore"):
+        NudgeN().fit(documents, (train[0] * 1e3, huge), validation)
 
 
 def test_labels_for_unknown_and_ambiguous_ids(problem):
@@ -137,8 +169,46 @@ def test_labels_for_unknown_and_ambiguous_ids(problem):
         NudgeN().fit(ArrayCorpus(documents, ids), (train[0], named), (validation[0], [["doc-4"]] * 12))
 
 
+@pytest.mark.parametrize("labels", [{0: [1]}, 3, "abc", None])
+def test_labels_of_a_wrong_kind(problem, labels):
+    documents, train, validation = problem
+    with pytest.raises(LabelError, match="labels must be a list with one entry per query"):
+        NudgeN().fit(documents, (train[0], labels), validation)
+
+
+@pytest.mark.parametrize("bad", ["docs.npy", ["a", "b"], [[1.0], [1.0, 2.0]], None, {"a": 1}])
+def test_vectors_of_a_wrong_kind(problem, bad):
+    with pytest.raises(VectorError, match="documents must be"):
+        NudgeN().fit(bad, *problem[1:])
+
+
+def test_rows_named_by_a_range_are_ids(problem):
+    documents, train, validation = problem
+    shifted = (
+        [[row + 1 for row in entry] for entry in train[1]],
+        [[row + 1 for row in entry] for entry in validation[1]],
+    )
+    corpus = ArrayCorpus(documents, ids=range(1, 31))
+    tuner = NudgeN().fit(corpus, (train[0], shifted[0]), (validation[0], shifted[1]))
+    reference = NudgeN().fit(documents, train, validation)
+    assert tuner.patch_.ids == [row + 1 for row in reference.patch_.ids]
+    assert np.array_equal(tuner.patch_.after, reference.patch_.after)
+
+
+def test_a_failed_fit_leaves_nothing_behind(problem):
+    documents, train, validation = problem
+    tuner = NudgeN().fit(documents, train, validation)
+    with pytest.raises(LabelError):
+        tuner.fit(documents, train)
+    for name in ("gamma_", "curve_", "choice_", "patch_"):
+        with pytest.raises(NotFittedError):
+            getattr(tuner, name)
+
+
 def test_label_counts_and_weights(problem):
     documents, train, validation = problem
+    with pytest.raises(LabelError, match="weight None, which is not a number"):
+        NudgeN().fit(documents, (train[0], [{0: None}, *train[1][1:]]), validation)
     with pytest.raises(LabelError, match="19 label entries do not match 20 queries"):
         NudgeN().fit(documents, (train[0], train[1][:-1]), validation)
     with pytest.raises(LabelError, match="query 0 has a label with weight nan"):
@@ -181,12 +251,17 @@ def test_queries_without_labels_are_counted(problem):
     assert counts["validation_queries_without_labels"] == 1
 
 
-def test_shared_queries_are_warned_about(problem):
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("leaked", [1, 12])
+def test_shared_queries_are_warned_about(problem, leaked, unit):
     documents, train, validation = problem
-    validation[0][3] = train[0][8]
-    with pytest.warns(NudgeWarning, match="1 of 12 validation queries are training queries too"):
-        tuner = NudgeN().fit(documents, train, validation)
-    assert tuner.patch_.counts["validation_queries_in_train"] == 1
+    validation[0][:leaked] = train[0][3 : 3 + leaked]
+    if unit:
+        for queries in (train[0], validation[0]):
+            queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    with pytest.warns(NudgeWarning, match=f"{leaked} of 12 validation queries are training queries too"):
+        tuner = NudgeN(guard=0).fit(documents, train, validation)
+    assert tuner.patch_.counts["validation_queries_in_train"] == leaked
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -222,7 +297,19 @@ def test_a_corpus_of_duplicates(method):
     assert np.array_equal(tuner.transform(documents)[4:], documents[4:])
 
 
-@pytest.mark.parametrize("option", [{"gamma": -1}, {"gamma": 4.1}, {"gamma": np.nan}, {"guard": -1}, {"metric": "x@1"}])
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"gamma": -1},
+        {"gamma": 4.1},
+        {"gamma": np.nan},
+        {"gamma": "auto"},
+        {"guard": -1},
+        {"guard": None},
+        {"metric": "x@1"},
+        {"engine": "cuda"},
+    ],
+)
 def test_options_out_of_range(problem, option):
     with pytest.raises(OptionError):
         NudgeN(**option).fit(*problem)

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 
 from nudgevec import ArrayCorpus, NudgeM, NudgeMN, NudgeN, NudgeNU, evaluate
+from nudgevec.errors import NudgeWarning
 from problems import learnable
 
 
@@ -60,6 +61,7 @@ def test_same_answer_however_the_documents_are_held(problem, method, tmp_path):
         "mapped": np.load(tmp_path / "documents.npy", mmap_mode="r"),
         "mapped copy-on-write": np.load(tmp_path / "documents.npy", mmap_mode="c"),
         "float64": documents.astype(np.float64),
+        "big-endian": documents.astype(">f4"),
         "blocks of 1": ArrayCorpus(documents, block_rows=1),
         "blocks of 7": ArrayCorpus(documents, block_rows=7),
         "one block": ArrayCorpus(documents, block_rows=10**6),
@@ -97,6 +99,8 @@ def test_same_answer_for_every_form_of_labels(problem, method):
         (documents, lambda labels: [{entry[0]: 1} for entry in labels]),
         (documents, lambda labels: [{entry[0]} for entry in labels]),
         (documents, sparse),
+        (documents, lambda labels: sparse(labels).toarray()),
+        (documents, lambda labels: sparse(labels).toarray().astype(bool)),
         (ArrayCorpus(documents, ids), lambda labels: [[ids[entry[0]]] for entry in labels]),
         (ArrayCorpus(documents, ids), lambda labels: [ids[entry[0]] for entry in labels]),
     ]
@@ -118,6 +122,7 @@ def test_ids_travel_with_the_patch(problem):
     # The same ids in another order: rows go by id, not by position.
     turned = tuner.patch_.apply(ArrayCorpus(documents, [f"doc-{row}" for row in range(len(documents))]))
     assert np.array_equal(turned, reference.transform(documents))
+    assert list(turned.ids) == [f"doc-{row}" for row in range(len(documents))]
 
 
 def test_any_object_with_the_corpus_interface(problem):
@@ -236,14 +241,15 @@ def test_the_guard_refuses_what_chance_could_do(method):
         train = random.standard_normal((40, 8)), random.integers(0, 60, (40, 1)).tolist()
         held = random.standard_normal((30, 8)), random.integers(0, 60, (30, 1)).tolist()
         plain = method("success@1", guard=0).fit(documents, train, held)
-        guarded = method("success@1").fit(documents, train, held)
         assert plain.choice_.after == plain.curve_.best
-        if plain.choice_.evidence <= 1:
+        if plain.gamma_ > 0 and plain.choice_.evidence <= 1:
+            with pytest.warns(NudgeWarning, match="nothing moves: gamma .* chance could do that"):
+                guarded = method("success@1").fit(documents, train, held)
             assert guarded.gamma_ == 0
             assert len(guarded.patch_) == 0
-            refused += plain.gamma_ > 0
+            refused += 1
         else:
-            assert guarded.gamma_ == plain.gamma_
+            assert method("success@1").fit(documents, train, held).gamma_ == plain.gamma_
     assert refused > 0  # the guard had something to do
 
 
@@ -252,4 +258,56 @@ def test_one_lucky_query_is_no_reason_to_move():
     train = np.array([[0.6, 0.8, 0.0]]), [[0]]
     held = np.array([[0.6, 0.7, 0.1], [0.0, 0.0, 1.0]]), [[0], [2]]
     assert NudgeN("success@1", guard=0).fit(documents, train, held).gamma_ > 0
-    assert NudgeN("success@1").fit(documents, train, held).gamma_ == 0
+    with pytest.warns(NudgeWarning, match="evidence 1.00, guard 1"):
+        assert NudgeN("success@1").fit(documents, train, held).gamma_ == 0
+
+
+@pytest.mark.parametrize("size", [1e-13, 1e-8, 1e8])
+@pytest.mark.parametrize("method", [NudgeN, NudgeM])
+def test_units_do_not_matter(problem, method, size):
+    documents, train, validation, _ = problem
+    plain = method().fit(documents.astype(np.float64), train, validation)
+    scaled = method().fit(documents.astype(np.float64) * size, train, validation)
+    assert scaled.curve_.at_zero == plain.curve_.at_zero
+    assert scaled.curve_.best == plain.curve_.best
+    assert len(scaled.curve_.values) == len(plain.curve_.values)
+    assert scaled.gamma_ == pytest.approx(plain.gamma_ * (size if method is NudgeM else 1), rel=1e-6)
+
+
+@pytest.mark.parametrize("row", [0, 399], ids=["moving", "still"])
+def test_one_very_long_document(problem, row):
+    documents, train, validation, _ = problem
+    documents = documents.astype(np.float64)
+    documents[row] *= 1e6
+    tuner = NudgeM().fit(documents, train, validation)
+    fixed = NudgeM(gamma=tuner.gamma_).fit(documents, train)
+    measured = evaluate(fixed.transform(documents), *validation, "ndcg@10")["ndcg@10"].mean
+    assert tuner.choice_.after == pytest.approx(measured, abs=1e-9)
+
+
+def test_ids_go_by_position_not_by_label(problem):
+    """A pandas Series after a shuffle looks up by label; ids must not."""
+    documents, train, validation, _ = problem
+
+    class Series(list):
+        def __getitem__(self, key):
+            return super().__getitem__(key if isinstance(key, slice) else len(self) - 1 - key)
+
+    ids = Series(f"doc-{row}" for row in range(len(documents)))
+
+    def names(part):
+        return part[0], [[f"doc-{entry[0]}"] for entry in part[1]]
+
+    tuner = NudgeN().fit(ArrayCorpus(documents, ids), names(train), names(validation))
+    same(NudgeN().fit(documents, train, validation), tuner)
+    assert tuner.patch_.ids == [f"doc-{row}" for row in tuner.patch_.rows]
+
+
+def test_reprs_are_one_line(problem):
+    tuner = NudgeN()
+    assert repr(tuner) == "NudgeN(metric='ndcg@10', gamma=None, guard=1.0, refit=False): not fitted"
+    documents, train, validation, _ = problem
+    tuner.fit(documents, train, validation)
+    for thing in (tuner, tuner.curve_, tuner.patch_, tuner.choice_):
+        assert "\n" not in repr(thing)
+        assert len(repr(thing)) < 250

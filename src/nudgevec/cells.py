@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from nudgevec.corpus import Floats, Ints
 from nudgevec.labels import Labels
-from nudgevec.motion import Motion, height
+from nudgevec.motion import Motion, bulged, height
 from nudgevec.nearest import Nearest, pair_dots
 from nudgevec.tiles import Singles, error_of
 
@@ -28,6 +28,7 @@ _LARGEST_GROUP = 1 << 23
 # A cell is swept as it is when it holds at most this much work, in (label, document) pairs; one more
 # label is counted in for scoring each document again.
 _CELL_PAIRS = 64
+_CELL_SPARE = 16
 _CELL_DEPTH = 12
 
 
@@ -60,20 +61,17 @@ def cells(motion: Motion, queries: Floats, still: Nearest, labels: Labels, k: in
     ``queries`` are unit vectors, ``still`` their nearest unmoved documents (k + 1 of them are enough),
     ``labels`` the relevant validation labels.
     """
+    still = Nearest(still.row, still.score / (1.0 if motion.turns else motion.scale))
     columns = len(motion) + still.row.shape[1]
     step = max(1, min(max(_GROUP_SCORES // columns, _GROUP_QUERIES), _LARGEST_GROUP // columns))
-    ends = _ends(motion)
-    longest = max(motion.longest, float(np.abs(still.score).max(initial=0.0)))
-    # Each float32 score is off by less than error_of(d). The rest of the arithmetic (a cosine, a sine, two
-    # products, a sum) adds a few units in the last place: 32 more dimensions' worth.
-    slack = np.float32(error_of(queries.shape[1] + 32) * longest)
+    ends = _ends(motion, still, queries.shape[1])
     for begin in range(0, len(queries), step):
         group = slice(begin, min(begin + step, len(queries)))
         known = _Known.of(labels, group, motion, still)
         if len(known.query) == 0:
             continue
         scores = _dense(queries[group].astype(np.float32), ends, still.score[group], motion)
-        leaves = _cut(scores, known, motion, slack, k)
+        leaves = _cut(scores, known, motion, k)
         if leaves:
             yield _exact_cells(leaves, begin, queries, motion, still, known)
 
@@ -106,21 +104,28 @@ class _Known(NamedTuple):
 
 
 class _Ends(NamedTuple):
-    """float32 vectors of the moving documents at angle zero and at their stops."""
+    """The columns in float32: moving documents at angle zero and at their stops, then the still ones.
+
+    ``slack`` bounds the error of any score of a column: error_of(d) for each of the two products it is
+    made from, and a few units in the last place (32 more dimensions' worth) for joining them.
+    """
 
     first: Singles
     last: Singles
+    stop: Singles
+    slack: Singles
 
 
-def _ends(motion: Motion) -> _Ends:
-    first = motion.start.astype(np.float64)
+def _ends(motion: Motion, still: Nearest, dim: int) -> _Ends:
+    first = motion.start / motion.units[:, None]
+    last = motion.direction
     if motion.turns:
-        first /= motion.length[:, None]
         stop = motion.stop[:, None]
         last = np.cos(stop) * first + np.sin(stop) * motion.direction
-    else:
-        last = motion.direction
-    return _Ends(first.astype(np.float32), last.astype(np.float32))
+    longest = np.concatenate([motion.length / motion.units, np.abs(still.score).max(axis=0, initial=0.0)])
+    slack = error_of(dim + 32) * np.maximum(longest, 1.0)
+    stop = np.concatenate([motion.stop, np.full(still.row.shape[1], motion.still_stop)])
+    return _Ends(*(part.astype(np.float32) for part in (first, last, stop, slack)))
 
 
 class _Dense(NamedTuple):
@@ -129,18 +134,89 @@ class _Dense(NamedTuple):
     first: Singles
     last: Singles
     stop: Singles
+    slack: Singles
+
+    def curves(self, query: Ints, column: Ints, motion: Motion) -> _Curves:
+        """Curves of some documents from their scores at both ends.
+
+        With the slope taken from the ends, f(phi) = (first sin(stop - phi) + last sin phi) / sin stop: an
+        error in the ends grows by 1/cos(stop / 2) at most.
+        """
+        begin, end, stop = self.first[query, column], self.last[query, column], self.stop[column]
+        slack = np.float32(1.5) * self.slack[column]
+        if not motion.turns:
+            return _Curves(begin, end, stop, begin, end, slack)
+        sine = np.sin(stop)
+        slope = np.where(sine > 0, (end - np.cos(stop) * begin) / np.where(sine > 0, sine, 1), np.float32(0))
+        return _Curves(begin, slope, stop, begin, end, np.divide(slack, np.cos(stop / 2), dtype=np.float32))
 
 
 def _dense(queries: Singles, ends: _Ends, still: Floats, motion: Motion) -> _Dense:
-    moving, kept = len(motion), still.shape[1]
-    first = np.empty((len(queries), moving + kept), np.float32)
+    moving = len(motion)
+    first = np.empty((len(queries), moving + still.shape[1]), np.float32)
     last = np.empty_like(first)
     np.matmul(queries, ends.first.T, out=first[:, :moving])
     np.matmul(queries, ends.last.T, out=last[:, :moving])
     first[:, moving:] = still
     last[:, moving:] = still if motion.turns else 0.0
-    stop = np.concatenate([motion.stop, np.full(kept, motion.still_stop)]).astype(np.float32)
-    return _Dense(first, last, stop)
+    return _Dense(first, last, ends.stop, ends.slack)
+
+
+class _Curves(NamedTuple):
+    """Score curves in float32, with their values at both ends of an interval and what they may be off by."""
+
+    score: Singles
+    slope: Singles
+    stop: Singles
+    at_low: Singles
+    at_high: Singles
+    slack: Singles
+
+    def bounds(self, low: np.float32, high: np.float32) -> tuple[Singles, Singles]:
+        """What the scores cannot leave between the two angles."""
+        arc = np.minimum(high, self.stop) - np.minimum(low, self.stop)
+        lower = np.minimum(self.at_low, self.at_high) - self.slack
+        upper = np.maximum(self.at_low, self.at_high) + self.slack
+        return bulged(lower, upper, arc)
+
+    def halves(self, middle: np.float32) -> tuple[_Curves, _Curves]:
+        """The curves on both sides of an angle."""
+        at_middle = height(self.score, self.slope, self.stop, middle)
+        return self._replace(at_high=at_middle), self._replace(at_low=at_middle)
+
+    def where(self, mask: Mask, lines: Ints) -> _Curves:
+        """Some lines, with what the mask leaves out made padding."""
+        pairs = zip(self, _PADDING, strict=True)
+        return _Curves(*(np.where(mask[lines], values[lines], blank) for values, blank in pairs))
+
+    def packed(self, target: Target) -> _Curves:
+        """What the target keeps of some lines, moved to the left and padded."""
+        return _Curves(*(target.fill(values, blank) for values, blank in zip(self, _PADDING, strict=True)))
+
+
+# Padding stays at -inf whatever the angle.
+_PADDING = tuple(np.float32(value) for value in (-np.inf, 0, 0, -np.inf, -np.inf, 0))
+
+
+class Target(NamedTuple):
+    """Where the kept entries of some lines go when they are moved to the left."""
+
+    lines: Ints
+    source: Ints
+    place: Ints
+    width: int
+
+    @classmethod
+    def of(cls, keep: Mask, lines: Ints) -> Target:
+        count = keep[lines].sum(axis=1)
+        width = int(count.max(initial=0))
+        place = np.flatnonzero(np.arange(width) < count[:, None])
+        return cls(lines, np.flatnonzero(keep[lines]), place, width)
+
+    def fill(self, values: npt.NDArray[Any], blank: Any) -> npt.NDArray[Any]:
+        filled = np.full(len(self.lines) * self.width, blank, values.dtype)
+        filled[self.place] = values[self.lines].ravel()[self.source]
+        return filled.reshape(len(self.lines), self.width)
 
 
 class _Leaf(NamedTuple):
@@ -156,8 +232,7 @@ class _Leaf(NamedTuple):
 class _Node(NamedTuple):
     """An interval, some queries, and per query (one a line) the documents still in question.
 
-    Lines are padded with documents that score -inf. ``documents`` and ``labelled`` (those of them that are
-    labels and may be in the top k) are each (score at zero, slope, stop, score at low, score at high, slack).
+    Lines are padded. ``labelled`` are the curves of those documents that are labels and may be in the top k;
     ``ahead`` counts documents that are ahead of all those labels, here and in every part of the interval.
     """
 
@@ -167,34 +242,24 @@ class _Node(NamedTuple):
     query: Ints
     column: Ints
     ahead: Ints
-    documents: tuple[Singles, ...]
-    labelled: tuple[Singles, ...]
+    documents: _Curves
+    labelled: _Curves
 
 
-def _bounds(curves: tuple[Singles, ...], low: np.float32, high: np.float32) -> tuple[Singles, Singles]:
-    """What the scores cannot leave between two angles.
+def _cut(scores: _Dense, known: _Known, motion: Motion, k: int) -> list[_Leaf]:
+    """Cut all angles into leaves, starting from the scores at both ends.
 
-    A sinusoid over an arc h < pi lies between its values at the two ends but for a bulge: it can exceed
-    the larger by a factor 1/cos(h/2) where that is positive, and undercut the smaller by the same factor
-    where that is negative.
+    A document is in question where it can be in the top k and can meet a label that can be there too. A
+    label that cannot be in the top k in an interval stays out of all its parts.
     """
-    _, _, stop, at_low, at_high, slack = curves
-    bulge = 1 / np.cos((np.minimum(high, stop) - np.minimum(low, stop)) / 2)
-    lower = np.minimum(at_low, at_high) - slack
-    upper = np.maximum(at_low, at_high) + slack
-    return np.where(lower < 0, lower * bulge, lower), np.where(upper > 0, upper * bulge, upper)
-
-
-def _cut(scores: _Dense, known: _Known, motion: Motion, slack: np.float32, k: int) -> list[_Leaf]:
-    """Cut all angles into leaves, starting from the scores at both ends."""
     leaves: list[_Leaf] = []
-    stack = [_root(scores, known, motion, slack, k)]
+    stack = [_root(scores, known, motion, k)]
     while stack:
         node = stack.pop()
         low, high = np.float32(node.low), np.float32(node.high)
-        lower, upper = _bounds(node.documents, low, high)
+        lower, upper = node.documents.bounds(low, high)
         bar = _kth_largest(lower, k - node.ahead)
-        alive, floor, ceiling = _label_range(_bounds(node.labelled, low, high), bar)
+        alive, floor, ceiling = _label_range(node.labelled.bounds(low, high), bar)
         keep = (upper >= np.maximum(bar, floor)[:, None]) & (lower <= ceiling[:, None])
         ahead = node.ahead + (lower > ceiling[:, None]).sum(axis=1)
         keep[~alive.any(axis=1) | (ahead >= k)] = False
@@ -202,83 +267,49 @@ def _cut(scores: _Dense, known: _Known, motion: Motion, slack: np.float32, k: in
     return leaves
 
 
-def _root(scores: _Dense, known: _Known, motion: Motion, slack: np.float32, k: int) -> _Node:
+def _root(scores: _Dense, known: _Known, motion: Motion, k: int) -> _Node:
     """The first node, over all angles: what the scores at both ends leave in question.
 
     The same tests as for any node, on all documents, in as few passes over the scores as possible. They
-    are only made where the thresholds are positive; a sign is never needed otherwise.
+    are only made where the thresholds are positive, so that no sign needs looking at.
     """
-    first, last, stop = scores
-    bulge = 1 / np.cos(stop / 2)
+    first, last, stop, slack = scores
     queries = len(first)
-
-    count = np.bincount(known.query, minlength=queries)
-    place = np.arange(len(known.query)) - np.repeat(np.cumsum(count) - count, count)
-    shape = (queries, int(count.max()))
-    labelled = _empty(shape)
-    curve = _curves(first, last, stop, slack, known.query, known.column, motion)
-    for lines, values in zip(labelled, curve, strict=True):
-        lines[known.query, place] = values
+    labelled = _lines(known.query, queries, scores.curves(known.query, known.column, motion))
 
     lower = np.minimum(first, last)
     lower -= slack
     bar = _kth_largest(lower, np.full(queries, k))
     bar[bar < 0] = -np.inf
-    alive, floor, ceiling = _label_range(_bounds(labelled, np.float32(0), np.float32(motion.end)), bar)
+    alive, floor, ceiling = _label_range(labelled.bounds(np.float32(0), np.float32(motion.end)), bar)
     threshold = np.maximum(bar, floor)
     threshold[threshold < 0] = -np.inf
     sure = lower > np.maximum(ceiling, 0)[:, None]
     upper = np.maximum(first, last, out=lower)
     upper += slack
-    upper *= bulge
+    upper /= np.cos(stop / 2)
     keep = upper >= threshold[:, None]
     keep &= ~sure
     ahead = sure.sum(axis=1)
     keep[~alive.any(axis=1) | (ahead >= k)] = False
 
     query, column = np.divmod(np.flatnonzero(keep), keep.shape[1])
-    curve = _curves(first, last, stop, slack, query, column, motion)
     used, line = np.unique(query, return_inverse=True)
-    count = np.bincount(line, minlength=len(used))
+    documents = _lines(line, len(used), scores.curves(query, column, motion))
+    columns = Target.of(keep, used).fill(np.broadcast_to(np.arange(keep.shape[1]), keep.shape), 0)
+    return _Node(0, 0.0, motion.end, used, columns, ahead[used], documents, labelled.where(alive, used))
+
+
+def _lines(line: Ints, lines: int, curves: _Curves) -> _Curves:
+    """Flat curves, sorted by line, laid out one line each and padded."""
+    count = np.bincount(line, minlength=lines)
     place = np.arange(len(line)) - np.repeat(np.cumsum(count) - count, count)
-    shape = (len(used), int(count.max(initial=0)))
-    columns = np.zeros(shape, np.int64)
-    columns[line, place] = column
-    documents = _empty(shape)
-    for lines, values in zip(documents, curve, strict=True):
-        lines[line, place] = values
-    return _Node(0, 0.0, motion.end, used, columns, ahead[used], documents, _pick(labelled, used, alive))
-
-
-def _empty(shape: tuple[int, int]) -> tuple[Singles, ...]:
-    """Curves of padding: at -inf, and staying there."""
-    nothing = np.full(shape, -np.inf, np.float32)
-    zero = np.zeros(shape, np.float32)
-    return nothing, zero, zero.copy(), nothing.copy(), nothing.copy(), zero.copy()
-
-
-def _curves(
-    first: Singles, last: Singles, stop: Singles, slack: np.float32, query: Ints, column: Ints, motion: Motion
-) -> tuple[Singles, ...]:
-    """Curves of some documents from their scores at both ends.
-
-    With the slope taken from the ends, f(phi) = (first sin(stop - phi) + last sin phi) / sin stop: an
-    error in the ends grows by 1/cos(stop / 2) at most.
-    """
-    begin, end, turn = first[query, column], last[query, column], stop[column]
-    if not motion.turns:
-        return begin, end, turn, begin, end, np.full_like(begin, np.float32(1.5) * slack)
-    sine = np.sin(turn)
-    slope = np.where(sine > 0, (end - np.cos(turn) * begin) / np.where(sine > 0, sine, 1), np.float32(0))
-    return begin, slope, turn, begin, end, np.divide(np.float32(1.5) * slack, np.cos(turn / 2), dtype=np.float32)
-
-
-def _pick(curves: tuple[Singles, ...], lines: Ints, mask: Mask) -> tuple[Singles, ...]:
-    """Some lines, with what the mask leaves out made padding."""
-    picked = []
-    for values, blank in zip(curves, _empty((1, 1)), strict=True):
-        picked.append(np.where(mask[lines], values[lines], blank[0, 0]))
-    return tuple(picked)
+    laid = []
+    for values, blank in zip(curves, _PADDING, strict=True):
+        table = np.full((lines, int(count.max(initial=0))), blank)
+        table[line, place] = values
+        laid.append(table)
+    return _Curves(*laid)
 
 
 def _label_range(bounds: tuple[Singles, Singles], bar: Singles) -> tuple[Mask, Singles, Singles]:
@@ -327,7 +358,8 @@ def _divide(
     count = keep.sum(axis=1)
     work = count * (alive.sum(axis=1) + 1)
     # The top k itself stays in question however narrow the interval.
-    small = (work <= _CELL_PAIRS) | (count <= 2 * k + 16) | (node.depth >= _CELL_DEPTH)
+    last = node.depth >= _CELL_DEPTH or node.low >= motion.span
+    small = (work <= _CELL_PAIRS) | (count <= 2 * k + _CELL_SPARE) | last
     done = np.flatnonzero(small & (count > 0))
     if len(done):
         line, place = np.nonzero(keep[done])
@@ -336,30 +368,15 @@ def _divide(
     large = np.flatnonzero(~small)
     if len(large) == 0:
         return
-    widest = int(count[large].max())
-    packed = _pack(node.documents, keep, large, count, widest)
-    labelled = _pick(node.labelled, large, alive)
+    target = Target.of(keep, large)
+    column = target.fill(node.column, 0)
     middle = (node.low + min(node.high, motion.span)) / 2
-    halves = []
-    for score, slope, stop, at_low, at_high, slack in (packed, labelled):
-        at_middle = height(score, slope, stop, np.float32(middle))
-        halves.append(((score, slope, stop, at_low, at_middle, slack), (score, slope, stop, at_middle, at_high, slack)))
-    column = _pack((node.column,), keep, large, count, widest)[0]
+    documents = node.documents.packed(target).halves(np.float32(middle))
+    labelled = node.labelled.where(alive, large).halves(np.float32(middle))
     for side, (low, high) in enumerate(((node.low, middle), (middle, node.high))):
-        curves = halves[0][side], halves[1][side]
-        stack.append(_Node(node.depth + 1, low, high, node.query[large], column, ahead[large], *curves))
-
-
-def _pack(values: tuple[Any, ...], keep: Mask, lines: Ints, count: Ints, width: int) -> tuple[Any, ...]:
-    """What the mask keeps of some lines, moved to the left and padded."""
-    source = np.flatnonzero(keep[lines])
-    target = np.flatnonzero(np.arange(width) < count[lines, None])
-    packed = []
-    for old, blank in zip(values, _empty((1, 1)), strict=False):
-        new = np.full(len(lines) * width, blank[0, 0] if old.dtype == np.float32 else 0, old.dtype)
-        new[target] = old[lines].ravel()[source]
-        packed.append(new.reshape(len(lines), width))
-    return tuple(packed)
+        stack.append(
+            _Node(node.depth + 1, low, high, node.query[large], column, ahead[large], documents[side], labelled[side])
+        )
 
 
 def _exact_cells(
@@ -381,9 +398,7 @@ def _exact_cells(
     slope = np.zeros(len(pair))
     stop = np.full(len(pair), motion.still_stop)
     mover = of_column[moves]
-    score[moves] = pair_dots(queries, of_query[moves] + begin, motion.start, mover)
-    if motion.turns:
-        score[moves] /= motion.length[mover]
+    score[moves] = pair_dots(queries, of_query[moves] + begin, motion.start, mover) / motion.units[mover]
     slope[moves] = pair_dots(queries, of_query[moves] + begin, motion.direction, mover)
     stop[moves] = motion.stop[mover]
     score[~moves] = still.score[of_query[~moves] + begin, of_column[~moves] - len(motion)]

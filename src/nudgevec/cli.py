@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the ``nudgevec`` command; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.verb is None:
+        parser.print_help()
+        return 0
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show an emoji shows a "?"
     from nudgevec.errors import NudgeError
 
     try:
@@ -34,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Better vector search from a handful of labelled queries, without touching the embedding model.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND")
+    verbs = parser.add_subparsers(dest="verb", metavar="COMMAND")
     demo = verbs.add_parser("demo", help="tune an emoji search and see it before and after")
     demo.add_argument("--query", action="append", default=[], metavar="WORD", help="search for WORD (may be repeated)")
     return parser

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from nudgevec.corpus import Array, ArrayCorpus, Ints, as_matrix, check_finite, check_nonzero, lengths
 from nudgevec.corpus import Reader as _Reader
+from nudgevec.errors import LabelError
 from nudgevec.tune import NudgeM, NudgeN
 
 __all__ = ["NUDGEM", "NUDGEN", "QueriesAnswersDict"]
@@ -87,7 +88,8 @@ def _finetune(
         train=(train_set["q_embs"], train_set["q_ans_indx"]),
         validation=(val_set["q_embs"], val_set["q_ans_indx"]),
     )
-    return tuner.transform(unit)
+    tuned: Array = tuner.transform(unit)
+    return tuned
 
 
 def _normalised(embeddings: npt.NDArray[Any]) -> Array:
@@ -111,7 +113,10 @@ class _Stacked:
 
     def take(self, ids: Sequence[Any]) -> Array:
         rows: Ints = np.asarray(ids, dtype=np.int64)
-        return self.first[rows]  # only labelled rows are asked for
+        outside = rows[rows >= len(self.first)]
+        if len(outside):
+            raise LabelError(f"row {outside[0]} is one of nontrain_embeddings, which cannot be an answer")
+        return self.first[rows]
 
     def blocks(self) -> Iterator[tuple[Sequence[Any], Array]]:
         yield from ArrayCorpus(self.first).blocks()

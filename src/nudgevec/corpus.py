@@ -1,7 +1,7 @@
 """Documents as one stream of blocks, whatever holds them, and the checks every vector passes.
 
 A corpus is ``ids`` + ``dim`` + ``take(ids)`` + ``blocks()``. A NumPy array (in memory or memory-mapped)
-becomes one through ``ArrayCorpus``; files and vector stores implement the same four names. Inside the
+becomes one through ``ArrayCorpus``, a folder of Parquet files through ``parquet.ParquetCorpus``. Inside the
 library a document is its row in the stream; ids come in and go out through ``Reader`` only.
 """
 
@@ -65,7 +65,8 @@ class ArrayCorpus:
         rows = len(self.vectors)
         if ids is not None and len(ids) != rows:
             raise VectorError(f"{len(ids)} ids do not match {rows} document vectors")
-        self._ids = ids
+        # A copy, by position: some sequences (a pandas Series) would look ids up by label.
+        self._ids = ids if ids is None or isinstance(ids, range) else list(ids)
         self._row_of: dict[Hashable, int] | None = None
         row_bytes = max(1, self.vectors.shape[1] * self.vectors.itemsize)
         wanted = block_rows or _BLOCK_BYTES // row_bytes
@@ -78,6 +79,20 @@ class ArrayCorpus:
     @property
     def dim(self) -> int:
         return int(self.vectors.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def __getitem__(self, rows: Any) -> Any:
+        """The vectors of these rows, as of an array."""
+        return self.vectors[rows]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.array(self.vectors, dtype) if copy else np.asarray(self.vectors, dtype)
+
+    def __repr__(self) -> str:
+        named = "by row" if self._ids is None else f"with ids like {self._ids[0]!r}" if len(self) else "empty"
+        return f"ArrayCorpus({len(self)} documents of {self.dim} dimensions, {named})"
 
     def take(self, ids: Sequence[Hashable]) -> Array:
         if self._ids is None:
@@ -114,33 +129,24 @@ class Reader:
 
     def __init__(self, documents: Corpus | npt.ArrayLike) -> None:
         self.corpus: Corpus = documents if isinstance(documents, Corpus) else ArrayCorpus(documents)
-        self.rows = len(self.corpus.ids)
+        self.all_ids = self.corpus.ids
+        self.rows = len(self.all_ids)
         self.dim = int(self.corpus.dim)
         if self.rows == 0 or self.dim == 0:
             raise VectorError(f"the corpus is empty: {self.rows} documents of {self.dim} dimensions")
-        self.has_ids = not isinstance(self.corpus.ids, range)
+        self.has_ids = not (isinstance(self.all_ids, range) and self.all_ids == range(self.rows))
 
     def ids(self, rows: Ints) -> list[Hashable]:
-        """The ids of these rows, as the corpus spells them."""
-        ids = self.corpus.ids
-        return [ids[row] for row in rows.tolist()]
+        """The ids of these rows, as the corpus spells them (NumPy numbers as plain ones)."""
+        picked = [self.all_ids[row] for row in rows.tolist()]
+        return [key.item() if isinstance(key, np.generic) else key for key in picked]
 
     def locate(self, wanted: Sequence[Hashable]) -> Ints:
         """The row of each wanted id; unknown and ambiguous ids are errors."""
         if not self.has_ids:
-            rows = np.array(wanted) if len(wanted) else np.empty(0, np.int64)
-            if rows.dtype.kind in "iu" and rows.ndim == 1:
-                bad = np.flatnonzero((rows < 0) | (rows >= self.rows))
-            else:
-                bad = np.flatnonzero([not isinstance(key, (int, np.integer)) for key in wanted])
-            if len(bad):
-                raise LabelError(
-                    f"label {wanted[bad[0]]!r} is not a row of the {self.rows} documents "
-                    f"(rows are 0 to {self.rows - 1})"
-                )
-            return rows.astype(np.int64)
+            return self._checked_rows(wanted)
         row_of = dict.fromkeys(wanted, -1)
-        for row, key in enumerate(self.corpus.ids):
+        for row, key in enumerate(self.all_ids):
             if key in row_of:
                 if row_of[key] >= 0:
                     raise LabelError(f"document id {key!r} stands twice in the corpus, at rows {row_of[key]} and {row}")
@@ -149,15 +155,29 @@ class Reader:
         missing = np.flatnonzero(found < 0)
         if len(missing):
             raise LabelError(
-                f"{len(missing)} labelled document id(s) are not in the corpus, for example {wanted[missing[0]]!r}"
+                f"{len(missing)} document id(s) are not in the corpus, for example {wanted[missing[0]]!r}; "
+                f"its ids look like {self.all_ids[0]!r}"
             )
         return found
+
+    def _checked_rows(self, wanted: Sequence[Any]) -> Ints:
+        odd = [] if set(map(type, wanted)) <= {int} else [key for key in wanted if not _is_row(key)]
+        if not odd and len(wanted):
+            odd = [key for key in (min(wanted), max(wanted)) if not 0 <= key < self.rows]
+        if odd:
+            hint = "; grades go into a dict {row: grade}" if isinstance(odd[0], tuple) else ""
+            raise LabelError(
+                f"label {odd[0]!r} is not a row of the {self.rows} documents "
+                f"(rows are whole numbers from 0 to {self.rows - 1}){hint}"
+            )
+        return np.fromiter(map(int, wanted), dtype=np.int64, count=len(wanted))
 
     def take(self, rows: Ints) -> Array:
         """The vectors of these rows, checked, as a copy in the type the corpus keeps."""
         if len(rows) == 0:
             return np.empty((0, self.dim), dtype=np.float32)
-        vectors: Array = np.array(self.corpus.take(self.ids(rows)), None, order="C")
+        keys = rows if not self.has_ids else [self.all_ids[row] for row in rows.tolist()]
+        vectors = np.ascontiguousarray(self.corpus.take(keys))  # type: ignore[arg-type]
         if vectors.shape != (len(rows), self.dim):
             raise VectorError(f"the corpus returned {vectors.shape} for {len(rows)} ids of {self.dim} dimensions")
         check_finite(vectors, rows, self)
@@ -171,7 +191,7 @@ class Reader:
                 raise VectorError(
                     f"a block of {len(ids)} ids has vectors of shape {vectors.shape}, expected {self.dim} columns"
                 )
-            if self.has_ids and list(ids) != list(self.corpus.ids[start : start + len(ids)]):
+            if self.has_ids and list(ids) != list(self.all_ids[start : start + len(ids)]):
                 raise VectorError(f"the corpus streams its documents in another order than its ids, from row {start}")
             yield start, vectors
             start += len(ids)
@@ -186,25 +206,33 @@ class Reader:
 
     def name(self, row: int) -> str:
         """How to call this row in a message."""
-        return f"row {row}" if not self.has_ids else f"row {row} (id {self.corpus.ids[row]!r})"
+        return f"row {row}" if not self.has_ids else f"row {row} (id {self.all_ids[row]!r})"
 
 
 def as_matrix(vectors: npt.ArrayLike, what: str) -> Array:
     """A two-dimensional float array, without a copy where it is one already."""
-    matrix = np.asarray(vectors)
+    try:
+        matrix = np.asarray(vectors)
+    except ValueError as error:
+        raise VectorError(f"{what} must be rows of equal length: {error}") from None
+    if matrix.dtype.kind in "US":
+        raise VectorError(f"{what} must be vectors, not texts or a path: embed the texts, or np.load the file, first")
     if matrix.ndim != 2:
-        raise VectorError(f"{what} must be a two-dimensional array (rows, dimensions), not {matrix.ndim}-dimensional")
-    if matrix.dtype not in (np.float16, np.float32, np.float64):
+        raise VectorError(
+            f"{what} must be a two-dimensional array (rows, dimensions), not {matrix.ndim}-dimensional "
+            f"({type(vectors).__name__})"
+        )
+    if matrix.dtype.kind != "f" or matrix.dtype.itemsize not in (2, 4, 8):
         raise VectorError(f"{what} must be float16, float32 or float64, not {matrix.dtype}")
-    return matrix
+    return matrix if matrix.dtype.isnative else matrix.astype(matrix.dtype.newbyteorder("="))
 
 
 @dataclass(frozen=True)
 class Queries:
-    """Query vectors in the type they come in, and their squared lengths (roughly: see ``squares``)."""
+    """Query vectors in the type they come in, and their lengths (to about the precision of that type)."""
 
     vectors: Array
-    square: npt.NDArray[Any]
+    length: Floats
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -212,7 +240,7 @@ class Queries:
     def joined(self, later: Queries) -> Queries:
         """These queries followed by more."""
         vectors = np.concatenate([self.vectors.astype(np.float64), later.vectors])
-        return Queries(vectors, np.concatenate([self.square, later.square]))
+        return Queries(vectors, np.concatenate([self.length, later.length]))
 
 
 def as_queries(vectors: npt.ArrayLike, dim: int, what: str) -> Queries:
@@ -220,21 +248,17 @@ def as_queries(vectors: npt.ArrayLike, dim: int, what: str) -> Queries:
     matrix = as_matrix(vectors, what)
     if matrix.shape[1] != dim:
         raise VectorError(f"{what} have {matrix.shape[1]} dimensions, the documents have {dim}")
-    square = squares(matrix)
-    for row in np.flatnonzero(~((square > 0) & (square < np.inf))):
+    wide = matrix.astype(np.float32) if matrix.dtype == np.float16 else matrix
+    with np.errstate(over="ignore", invalid="ignore"):
+        length: Floats = np.sqrt(np.einsum("ij,ij->i", wide, wide).astype(np.float64))
+    odd = np.flatnonzero(~((length > 1e-15) & (length < 1e15)))
+    for row in odd:
         if not np.isfinite(matrix[row]).all():
             raise VectorError(f"{what}: row {row} holds NaN or infinity; remove or repair it")
         if not matrix[row].any():
             raise VectorError(f"{what}: row {row} is all zeros and points nowhere; remove it")
-    return Queries(matrix, square)
-
-
-def squares(vectors: Array) -> npt.NDArray[Any]:
-    """Squared length of every row, fast: in float32 for narrower types, and with under- and overflow."""
-    wide = vectors.astype(np.float32) if vectors.dtype == np.float16 else vectors
-    with np.errstate(over="ignore", invalid="ignore"):
-        square: npt.NDArray[Any] = np.einsum("ij,ij->i", wide, wide)
-    return square
+    length[odd] = lengths(matrix[odd])
+    return Queries(matrix, length)
 
 
 def unit_rows(vectors: Array) -> Floats:
@@ -266,9 +290,13 @@ def check_nonzero(length: Floats, rows: Ints, reader: Reader) -> None:
     zero = np.flatnonzero(length == 0)
     if len(zero):
         raise VectorError(
-            f"documents: {reader.name(int(rows[zero[0]]))} is all zeros and has no direction to compare or turn; "
-            "remove it, or use NudgeM with inner-product search"
+            f"documents: {reader.name(int(rows[zero[0]]))} is all zeros and has no direction for cosine similarity; "
+            "remove it, or use inner product (NudgeM, similarity='dot')"
         )
+
+
+def _is_row(key: Hashable) -> bool:
+    return isinstance(key, (int, np.integer)) and not isinstance(key, bool)
 
 
 def _shared_mapping(vectors: Array) -> mmap.mmap | None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from nudgevec.corpus import Floats
 from nudgevec.motion import Motion
 from nudgevec.sweep import Steps
 
+# Radians; rounding a unit vector to float32 turns it by up to about 1e-7.
+RESOLUTION = 1e-6
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Curve:
     """A step function of gamma: ``values[i]`` holds for gamma strictly between ``edges[i]`` and ``edges[i + 1]``.
 
@@ -28,11 +33,15 @@ class Curve:
     values: Floats
     at_zero: float
 
-    def __call__(self, gamma: float) -> float:
-        if gamma <= 0:
-            return self.at_zero
-        place = int(np.searchsorted(self.edges, gamma, side="right")) - 1
-        return float(self.values[min(place, len(self.values) - 1)])
+    def __call__(self, gamma: npt.ArrayLike) -> Any:
+        """The value at one gamma or at many."""
+        asked = np.asarray(gamma, dtype=np.float64)
+        place = np.searchsorted(self.edges, asked, side="right") - 1
+        value = np.where(asked <= 0, self.at_zero, self.values[np.clip(place, 0, len(self.values) - 1)])
+        return value if value.ndim else float(value)
+
+    def __repr__(self) -> str:
+        return f"Curve({len(self.values)} plateaus, {self.at_zero:.4f} at gamma 0, {self.best:.4f} at best)"
 
     @property
     def best(self) -> float:
@@ -67,12 +76,13 @@ def trace(steps: Steps, motion: Motion) -> tuple[Curve, Floats]:
     return Curve(edges[wide], values, float(steps.at_zero.sum() * (steps.unit / queries))), angles[wide]
 
 
-def choose(curve: Curve, angles: Floats, steps: Steps, motion: Motion, guard: float) -> tuple[float, Choice]:
-    """The angle to take.
+def choose(curve: Curve, angles: Floats, steps: Steps, motion: Motion, guard: float) -> Choice:
+    """The step to take.
 
     The highest plateau wins. On it (or them, if several are equally high) we take the angle farthest from
     any crossing that counts: the middle of the widest gap. There the value depends least on the last
-    digits of the vectors, and on which of two nearly equal queries happened to be held out.
+    digits of the vectors, and on which of two nearly equal queries happened to be held out. Gaps below
+    ``RESOLUTION`` are passed over: no vector in float32 stands reliably inside one.
 
     The guard asks whether the gain over gamma = 0 could be chance. Let d_i be what query i gains. If the
     step changed nothing but luck, each d_i could as well have had the other sign, and sum(d) would vary
@@ -80,18 +90,17 @@ def choose(curve: Curve, angles: Floats, steps: Steps, motion: Motion, guard: fl
     that. With the default of 1, one query that gets better is no reason to move documents; two and no
     loser are. 0 switches the guard off.
     """
-    best = curve.values.max()
-    if best <= curve.at_zero:
-        stay = Choice(0.0, (0.0, 0.0), curve.at_zero, curve.at_zero, 0.0, 0.0)
-        return 0.0, stay
     # Crossings that cancel in the sum leave no edge on the curve but are still to be kept away from.
     # Where every document has arrived, larger angles are all the same and make no gap wider.
     last = motion.span if motion.span > angles[-2] else angles[-1]
     crossings = np.unique(np.concatenate([angles[:-1], steps.crossings, [last]]))
     gap = np.diff(crossings)
     plateau_of = np.searchsorted(angles, crossings[:-1], side="right") - 1
-    gap[curve.values[plateau_of] < best] = 0
-    widest = int(np.argmax(gap))
+    height = np.where(gap > min(RESOLUTION, gap.max()) * (1 - 1e-9), curve.values[plateau_of], -np.inf)
+    best = float(height.max())
+    if best <= curve.at_zero:
+        return Choice(0.0, (0.0, 0.0), curve.at_zero, curve.at_zero, 0.0, 0.0)
+    widest = int(np.argmax(np.where(height == best, gap, 0)))
     place = int(plateau_of[widest])
     phi = float(crossings[widest] + crossings[widest + 1]) / 2
     gamma = motion.gamma(phi)
@@ -100,6 +109,6 @@ def choose(curve: Curve, angles: Floats, steps: Steps, motion: Motion, guard: fl
     spread = sqrt(float(gain @ gain))
     evidence = float(gain.sum()) / spread if spread > 0 else 0.0
     if guard > 0 and not evidence > guard * (1 + 1e-9):
-        return 0.0, Choice(0.0, (0.0, 0.0), curve.at_zero, curve.at_zero, evidence, gamma)
+        return Choice(0.0, (0.0, 0.0), curve.at_zero, curve.at_zero, evidence, gamma)
     plateau = (float(curve.edges[place]), float(curve.edges[place + 1]))
-    return phi, Choice(gamma, plateau, curve.at_zero, float(best), evidence, gamma)
+    return Choice(gamma, plateau, curve.at_zero, best, evidence, gamma)

@@ -120,6 +120,7 @@ def table(before: Evaluation, after: Evaluation) -> Iterator[str]:
 
 def side_by_side(search: EmojiSearch, tuned: Array, keyword: str, top: int = 5) -> Iterator[str]:
     """The best emoji for a keyword before and after; a star marks those that carry it."""
+    keyword = " ".join(keyword.lower().split())
     query = static.embed([keyword])[0]
     if not query.any():
         yield f"“{keyword}”: no word of it is known to the embedder"
@@ -134,10 +135,14 @@ def side_by_side(search: EmojiSearch, tuned: Array, keyword: str, top: int = 5) 
     columns = []
     for documents in (search.documents, tuned):
         best = np.argsort(-(documents @ query), kind="stable")[:top]
-        columns.append([(" *"[row in right], search.emoji[row], search.names[row][:30]) for row in best.tolist()])
+        columns.append([(" *"[row in right], search.emoji[row], _short(search.names[row])) for row in best.tolist()])
     yield f"    {'before':38}after"
     for (star, emoji, name), (new_star, new_emoji, new_name) in zip(*columns, strict=True):
         yield f"  {star} {emoji} {name:33}{new_star} {new_emoji} {new_name}"
+
+
+def _short(name: str, width: int = 30) -> str:
+    return name if len(name) <= width else name[: width - 1] + "…"
 
 
 def _examples(search: EmojiSearch, before: Evaluation, after: Evaluation) -> list[str]:
@@ -149,7 +154,7 @@ def _examples(search: EmojiSearch, before: Evaluation, after: Evaluation) -> lis
 
 def _read(ask: TextIO, out: TextIO) -> str:
     print("> ", end="", file=out, flush=True)
-    return ask.readline().strip().lower()
+    return ask.readline().strip()
 
 
 def main(queries: list[str]) -> None:

@@ -6,7 +6,7 @@ NudgeError
 │   ├── LabelError                      an unknown id, a row out of range, no usable label
 │   └── OptionError                     an unknown metric or an option out of its range
 ├── PatchError                          a patch that does not belong to these vectors, or a bad file
-├── NotFittedError                      a tuner that is used before ``fit``
+├── NotFittedError (also an AttributeError)   a tuner that is used before ``fit``
 └── MissingExtraError (also an ImportError)   an optional dependency that is not installed
 
 NudgeWarning (a UserWarning)            the result is right, but look at your data
@@ -51,7 +51,7 @@ class PatchError(NudgeError):
     """A patch that does not belong to these vectors, or a file that is not a patch."""
 
 
-class NotFittedError(NudgeError):
+class NotFittedError(NudgeError, AttributeError):
     """A tuner was asked for its result before ``fit`` was called."""
 
 

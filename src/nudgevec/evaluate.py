@@ -7,8 +7,9 @@ trec_eval's. The tuner's own curve is stricter: there a tie counts against the l
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,17 +22,17 @@ from nudgevec.metrics import Metric
 from nudgevec.nearest import nearest
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Score:
     """One metric: its mean, a bootstrap confidence interval of the mean, and every query's value."""
 
     mean: float
     low: float
     high: float
-    per_query: Floats
+    per_query: Floats = field(repr=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Evaluation(Mapping[str, Score]):
     """Scores by metric name. ``query`` holds the numbers of the queries that have a relevant label;
     the others are counted in ``without_labels`` and left out."""
@@ -39,9 +40,15 @@ class Evaluation(Mapping[str, Score]):
     scores: dict[str, Score]
     query: Ints
     without_labels: int
+    asked: str
+    """A hash of the queries and labels: what was asked, whatever the documents."""
 
     def __getitem__(self, metric: str) -> Score:
-        return self.scores[metric]
+        return self.scores[metric if metric in self.scores else metric.strip().lower()]
+
+    def __repr__(self) -> str:
+        lines = [f"{name} {score.mean:.4f} ({score.low:.4f} to {score.high:.4f})" for name, score in self.items()]
+        return f"Evaluation of {len(self.query)} queries: " + ", ".join(lines)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.scores)
@@ -50,7 +57,7 @@ class Evaluation(Mapping[str, Score]):
         return len(self.scores)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """What changed between two evaluations of the same queries, for one metric."""
 
@@ -66,12 +73,19 @@ class Comparison:
     p_value: float
     """Two-sided paired sign-flip test of "no change"."""
 
+    def __repr__(self) -> str:
+        return (
+            f"Comparison({self.before:.4f} -> {self.after:.4f}, change {self.change:+.4f} "
+            f"({self.low:+.4f} to {self.high:+.4f}), {self.wins} better, {self.losses} worse, {self.ties} the same, "
+            f"p = {self.p_value:.4g})"
+        )
+
 
 def evaluate(
     documents: Corpus | npt.ArrayLike,
     queries: npt.ArrayLike,
     labels: Any,
-    metrics: Sequence[str] = ("ndcg@10", "recall@10", "mrr@10", "success@1"),
+    metrics: Sequence[str] | str = ("ndcg@10", "recall@10", "mrr@10", "success@1"),
     *,
     similarity: str = "dot",
     confidence: float = 0.95,
@@ -87,7 +101,7 @@ def evaluate(
     >>> result["mrr@2"].mean
     1.0
     """
-    wanted = [Metric.parse(text) for text in metrics]
+    wanted = [Metric.parse(text) for text in ([metrics] if isinstance(metrics, str) else metrics)]
     if not wanted:
         raise OptionError("name at least one metric")
     if similarity not in ("dot", "cosine"):
@@ -121,7 +135,10 @@ def evaluate(
         per_query = metric.per_query(answers.query, rank, share, len(used))
         low, high = _interval(per_query, confidence, resamples, seed)
         scores[str(metric)] = Score(float(per_query.mean()), low, high, per_query)
-    return Evaluation(scores, used, len(asked) - len(used))
+    what = hashlib.sha256(unit.tobytes())
+    for column in (answers.query, answers.row, answers.weight):
+        what.update(column.tobytes())
+    return Evaluation(scores, used, len(asked) - len(used), what.hexdigest())
 
 
 def compare(
@@ -141,11 +158,13 @@ def compare(
     >>> compare(worse, better).wins
     2
     """
+    if not isinstance(before, Evaluation) or not isinstance(after, Evaluation):
+        raise OptionError("compare takes two results of evaluate")
     name = next(iter(before)) if metric is None else str(Metric.parse(metric))
     if name not in before or name not in after:
         raise OptionError(f"{name} is not in both evaluations")
-    if not np.array_equal(before.query, after.query):
-        raise OptionError("the two evaluations are of different queries and cannot be paired")
+    if before.asked != after.asked:
+        raise OptionError("the two evaluations are of different queries or labels and cannot be paired")
     change = after[name].per_query - before[name].per_query
     change = np.where(np.abs(change) < 1e-12, 0.0, change)
     low, high = _interval(change, confidence, resamples, seed)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.corpus import Floats, Ints, Queries
+from nudgevec.errors import LabelError
 from nudgevec.labels import Labels
 
 # Documents with more labels than this are summed one by one, the others many at a time.
@@ -59,7 +60,8 @@ def gather(labels: Labels, queries: Queries) -> Pull:
         total[some] = sums
 
     document_of = np.repeat(np.arange(len(rows)), count)
-    length = np.sqrt(queries.square.astype(np.float64))[query]
-    mass = np.bincount(document_of, np.abs(weight) * length, minlength=len(rows)).astype(np.float64)
+    mass = np.bincount(document_of, np.abs(weight) * queries.length[query], minlength=len(rows)).astype(np.float64)
+    if not (np.isfinite(total).all() and np.isfinite(mass).all()):
+        raise LabelError("training queries: labels times query vectors are too large to add up; scale them down")
     pushed = np.bincount(document_of, weight < 0, minlength=len(rows)) > 0
     return Pull(rows.astype(np.int64), total, mass, count.astype(np.int64), pushed)

@@ -52,10 +52,14 @@ def read_labels(labels: Any, queries: int, reader: Reader, what: str) -> Labels:
     """Labels of ``queries`` queries, from any accepted form.
 
     One entry per query: a list (or set, tuple, array) of documents, a dict document -> weight, or a
-    single document; or, for all queries at once, a scipy sparse matrix of shape (queries, documents).
-    A document is named by its row, or by its id where the corpus has ids.
+    single document; or, for all queries at once, a matrix of weights of shape (queries, documents), as a
+    NumPy array or a scipy sparse matrix. A document is named by its row, or by its id where the corpus
+    has ids.
     """
-    if hasattr(labels, "tocsr"):
+    if isinstance(labels, np.ndarray) and labels.shape == (queries, reader.rows) and reader.rows > 1:
+        query, row = np.nonzero(labels)
+        weight = labels[query, row].astype(np.float64)
+    elif hasattr(labels, "tocsr"):
         query, row, weight = _from_sparse(labels, queries, reader, what)
     else:
         query, row, weight = _from_entries(labels, queries, reader, what)
@@ -67,7 +71,9 @@ def read_labels(labels: Any, queries: int, reader: Reader, what: str) -> Labels:
     repeated = (np.diff(query, prepend=-1) == 0) & (np.diff(row, prepend=-1) == 0)
     if repeated.any():
         at = int(np.flatnonzero(repeated)[0])
-        if (weight[1:] != weight[:-1])[repeated[1:]].any():
+        differ = np.flatnonzero(repeated & (np.diff(weight, prepend=0) != 0))
+        if len(differ):
+            at = int(differ[0])
             where = reader.name(int(row[at]))
             raise LabelError(f"{what}: query {query[at]} labels the document in {where} twice, with different weights")
         message = f"{what}: {int(repeated.sum())} repeated labels count once, the first at query {query[at]}"
@@ -84,6 +90,11 @@ def _from_sparse(labels: Any, queries: int, reader: Reader, what: str) -> tuple[
 
 
 def _from_entries(labels: Iterable[Any], queries: int, reader: Reader, what: str) -> tuple[Ints, Ints, Floats]:
+    if isinstance(labels, (Mapping, str)) or not isinstance(labels, Iterable):
+        raise LabelError(
+            f"{what}: labels must be a list with one entry per query, not {type(labels).__name__}; "
+            "bring a dict of queries into the order of the query vectors"
+        )
     entries: Sequence[Any] = labels if isinstance(labels, Sequence) else list(labels)
     if len(entries) != queries:
         raise LabelError(f"{what}: {len(entries)} label entries do not match {queries} queries")
@@ -106,7 +117,7 @@ def _from_entries(labels: Iterable[Any], queries: int, reader: Reader, what: str
 
 
 def _listed(entry: Any) -> list[Any]:
-    single = isinstance(entry, (str, bytes, int, np.integer)) or not isinstance(entry, Iterable)
+    single = isinstance(entry, (str, bytes, int, np.integer)) or not isinstance(entry, Iterable) or np.ndim(entry) == 0  # type: ignore[arg-type]
     return [entry] if single else list(entry)
 
 
@@ -116,7 +127,9 @@ def _weights(entry: Any) -> Iterable[Any]:
 
 def _numbers(weight: list[Any], query: Ints, what: str) -> Floats:
     try:
-        return np.array(weight, dtype=np.float64)
+        if None not in weight:
+            return np.array(weight, dtype=np.float64)
+        raise TypeError
     except (TypeError, ValueError):
         bad = next(place for place, value in enumerate(weight) if not isinstance(value, (int, float, np.number)))
         raise LabelError(f"{what}: query {query[bad]} has the weight {weight[bad]!r}, which is not a number") from None

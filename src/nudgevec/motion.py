@@ -11,8 +11,8 @@ paper's bound on the squared step. Documents that do not move have theta = 0.
 
 NUDGE-M goes along a straight ray, D_j + gamma G_j/|G_j|. Dividing all scores of a query by the same
 positive number keeps its ranking, so the ray is the same family with gamma = scale * tan phi,
-Z_j = scale * G_j/|G_j| and theta = pi/2 for everything; documents that do not move have Z = 0.
-``scale`` is the typical length of a document, so that phi does not depend on the units of the vectors.
+S_j = q.D_j / scale, Z_j = q.G_j/|G_j| and theta = pi/2 for everything; documents that do not move have
+Z = 0. ``scale`` is the typical length of a document, so that nothing depends on the units of the vectors.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.corpus import Array, Floats, Ints, Reader, check_nonzero, lengths
+from nudgevec.errors import VectorError
 from nudgevec.gather import Pull
 
 Reals = npt.NDArray[Any]
@@ -44,6 +45,7 @@ class Motion:
     """The vectors as the corpus keeps them, (m, d)."""
     length: Floats
     direction: Floats
+    """Unit vectors: the tangents at the start, or the pulls."""
     stop: Floats
     labels: Ints
     turns: bool
@@ -69,9 +71,9 @@ class Motion:
         return 0.0 if self.turns else pi / 2
 
     @property
-    def longest(self) -> float:
-        """A bound on the length of every start and direction."""
-        return 1.0 if self.turns else max(self.scale, float(self.length.max(initial=0.0)))
+    def units(self) -> Floats:
+        """What each start is divided by for scoring: its own length, or the scale of all."""
+        return self.length if self.turns else np.full(len(self), self.scale)
 
     def gamma(self, phi: float) -> float:
         """The paper's gamma for this angle."""
@@ -89,7 +91,7 @@ class Motion:
         """The moving documents at this angle, at their own length, in float64."""
         start = self.start.astype(np.float64)
         if not self.turns:
-            return start + tan(phi) * self.direction
+            return start + self.scale * tan(phi) * self.direction
         angle = np.minimum(phi, self.stop)[:, None]
         unit = start / self.length[:, None]
         return self.length[:, None] * (np.cos(angle) * unit + np.sin(angle) * self.direction)
@@ -134,16 +136,30 @@ def sliding(pull: Pull, reader: Reader) -> Motion:
     length = lengths(start)
     scale = float(np.median(length)) if len(length) else 1.0
     scale = scale or 1.0
+    far = np.flatnonzero(length > 1e15 * scale)
+    if len(far):
+        where = reader.name(int(pull.rows[moves][far[0]]))
+        raise VectorError(f"documents: {where} is 1e15 times as long as the others; rescale the vectors")
     return Motion(
         rows=pull.rows[moves],
         start=start,
         length=length,
-        direction=scale * (pull.total[moves] / size[moves, None]),
+        direction=pull.total[moves] / size[moves, None],
         stop=np.full(int(moves.sum()), pi / 2),
         labels=pull.labels[moves],
         turns=False,
         scale=scale,
     )
+
+
+def bulged(lower: Reals, upper: Reals, arc: Reals) -> tuple[Reals, Reals]:
+    """What a sinusoid cannot leave, given its smaller and larger value at the ends of an arc below pi.
+
+    Between the ends it can exceed the larger by a factor 1/cos(arc/2) where that is positive, and undercut
+    the smaller by the same factor where that is negative: the nearer end is at most arc/2 from the top.
+    """
+    factor = 1 / np.cos(arc / 2)
+    return np.where(lower < 0, lower * factor, lower), np.where(upper > 0, upper * factor, upper)
 
 
 def height(score: Reals, slope: Reals, stop: Reals, phi: Reals | np.floating[Any]) -> Reals:

@@ -1,7 +1,7 @@
 """The result of tuning: the few rows that moved, what they were, what they are, and why.
 
-A patch is applied to an array here, and to a vector store by the stores. It is saved as one
-safetensors file: arrays and a JSON header, no pickle, readable by anything.
+It is applied to arrays and taken back from them, and saved as one safetensors file: arrays and a JSON
+header, no pickle, readable by anything.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Array, Corpus, Floats, Ints, Reader
+from nudgevec.corpus import Array, ArrayCorpus, Corpus, Floats, Ints, Reader
 from nudgevec.curve import Curve
-from nudgevec.errors import PatchError
+from nudgevec.errors import LabelError, PatchError
 
 _FORMAT = "nudgevec-patch-1"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Patch:
     """Moved rows and everything needed to explain them.
 
@@ -54,26 +54,43 @@ class Patch:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def __repr__(self) -> str:
+        gain = ""
+        if self.validation:
+            before, after = self.validation["before"], self.validation["after"]
+            gain = f", validation {self.metric} {before:.4f} -> {after:.4f}"
+        return f"Patch(NUDGE-{self.method}, {len(self)} rows moved by gamma {self.gamma:.4g}{gain})"
+
     @property
     def fingerprint(self) -> str:
         """A hash of the ids and original vectors of the moved rows."""
-        digest = hashlib.sha256(json.dumps(self.ids, default=str).encode())
+        digest = hashlib.sha256(repr(self.ids).encode())
         digest.update(str(self.before.dtype).encode())
         digest.update(np.ascontiguousarray(self.before).tobytes())
         return digest.hexdigest()
 
-    def apply(self, documents: Corpus | npt.ArrayLike) -> Array:
-        """A copy of the documents with the moved rows replaced; every other row is bit-identical."""
+    def apply(self, documents: Corpus | npt.ArrayLike) -> Any:
+        """A copy of the documents with the moved rows replaced; every other row is bit-identical.
+
+        An array for an array; for a corpus with ids, an ``ArrayCorpus`` with the same ids.
+        """
         return self._swap(documents, self.before, self.after, "they are not the vectors it was made from")
 
-    def revert(self, documents: Corpus | npt.ArrayLike) -> Array:
+    def revert(self, documents: Corpus | npt.ArrayLike) -> Any:
         """The inverse of ``apply``: a copy with the original rows put back, bit for bit."""
         return self._swap(documents, self.after, self.before, "the patch is not applied to them")
 
-    def _swap(self, documents: Corpus | npt.ArrayLike, old: Array, new: Array, otherwise: str) -> Array:
+    def _swap(self, documents: Corpus | npt.ArrayLike, old: Array, new: Array, otherwise: str) -> Any:
         reader = Reader(documents)
+        swapped = self._swapped_rows(reader, old, new, otherwise)
+        return ArrayCorpus(swapped, reader.corpus.ids) if reader.has_ids else swapped
+
+    def _swapped_rows(self, reader: Reader, old: Array, new: Array, otherwise: str) -> Array:
         copy = reader.copy()
-        rows = reader.locate(self.ids) if reader.has_ids else self.rows
+        try:
+            rows = reader.locate(self.ids) if reader.has_ids else self.rows
+        except LabelError as error:
+            raise PatchError(f"the patch does not fit these documents: {error}") from None
         if len(rows) == 0:
             return copy
         if rows.max() >= len(copy) or copy.shape[1] != old.shape[1]:
@@ -82,6 +99,8 @@ class Patch:
                 f"these documents have shape {copy.shape}"
             )
         different = np.flatnonzero((copy[rows] != old.astype(copy.dtype)).any(axis=1))
+        if len(different) == len(self) and np.array_equal(copy[rows], new.astype(copy.dtype)):
+            raise PatchError("these documents are in that state already: there is nothing to do")
         if len(different):
             raise PatchError(
                 f"{len(different)} of {len(self)} documents of the patch have other vectors here, "
@@ -111,15 +130,16 @@ class Patch:
             "validation": self.validation,
             "counts": self.counts,
             "fingerprint": self.fingerprint,
+            "checksum": self._checksum(),
         }
         if self.curve is not None:
             tensors["curve.edges"] = self.curve.edges
             tensors["curve.values"] = self.curve.values
             facts["curve.at_zero"] = self.curve.at_zero
-        try:
-            header = json.dumps(facts)
-        except TypeError:
-            raise PatchError("document ids must be strings or whole numbers to be saved") from None
+        odd = [key for key in self.ids if not isinstance(key, (str, int))]
+        if odd:
+            raise PatchError(f"document ids must be strings or whole numbers to be saved, not {odd[0]!r}")
+        header = json.dumps(facts)
         target = Path(path)
         draft = target.with_name(target.name + ".part")
         draft.write_bytes(save(tensors, metadata={"nudgevec": header}))
@@ -136,13 +156,20 @@ class Patch:
                 if facts.get("format") != _FORMAT:
                     raise PatchError(f"{os.fspath(path)} is not a nudgevec patch")
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, json.JSONDecodeError) as error:
+        except (SafetensorError, json.JSONDecodeError, OSError) as error:
             raise PatchError(f"{os.fspath(path)} is not a readable patch: {error}") from None
         curve = None
         if "curve.edges" in tensors:
             curve = Curve(tensors.pop("curve.edges"), tensors.pop("curve.values"), facts["curve.at_zero"])
         known = ("ids", "method", "similarity", "gamma", "metric", "validation", "counts")
         patch = cls(curve=curve, **tensors, **{name: facts[name] for name in known})
-        if patch.fingerprint != facts["fingerprint"]:
-            raise PatchError(f"{os.fspath(path)} is damaged: its vectors do not match its fingerprint")
+        if patch.fingerprint != facts["fingerprint"] or patch._checksum() != facts["checksum"]:
+            raise PatchError(f"{os.fspath(path)} is damaged: its contents do not match their checksum")
         return patch
+
+    def _checksum(self) -> str:
+        """A hash of every array."""
+        digest = hashlib.sha256()
+        for array in (self.rows, self.before, self.after, self.labels, self.distance):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()

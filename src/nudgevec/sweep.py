@@ -23,10 +23,10 @@ from nudgevec.cells import Cells
 from nudgevec.corpus import Floats, Ints
 from nudgevec.labels import Labels
 from nudgevec.metrics import Metric
-from nudgevec.motion import height
+from nudgevec.motion import bulged, height
 
-# Scores are inner products of unit vectors in float64: far above their rounding errors, far below
-# any difference that a float32 vector can express.
+# Scores are inner products of vectors of about unit length in float64: above their rounding errors, and
+# far below any difference that a float32 vector can express.
 TIE = 1e-12
 # Crossings that fall together on paper come out this close at most; they are one edge of the curve.
 SAME_ANGLE = 1e-12
@@ -130,13 +130,13 @@ def _rank_events(cells: Cells, k: int) -> tuple[Ints, _Ranks]:
 
 
 def _bounds(cells: Cells, cell_of: Ints) -> tuple[Floats, Floats]:
-    """What each entry's score cannot leave within its cell, with room for rounding (see cells._bounds)."""
+    """What each entry's score cannot leave within its cell, with room for rounding and ties."""
     low, high = cells.low[cell_of], cells.high[cell_of]
     ends = [height(cells.score, cells.slope, cells.stop, phi) for phi in (low, high)]
-    bulge = 1 / np.cos((np.minimum(high, cells.stop) - np.minimum(low, cells.stop)) / 2)
-    lower, upper = np.minimum(*ends), np.maximum(*ends)
+    arc = np.minimum(high, cells.stop) - np.minimum(low, cells.stop)
+    lower, upper = bulged(np.minimum(*ends), np.maximum(*ends), arc)
     room = 10 * TIE + 1e-12 * np.hypot(cells.score, cells.slope)
-    return np.where(lower < 0, lower * bulge, lower) - room, np.where(upper > 0, upper * bulge, upper) + room
+    return lower - room, upper + room
 
 
 def _rank_events_of(
@@ -182,7 +182,7 @@ def _rank_events_of(
         zero += np.bincount(line[some[touching]], ahead_at_zero, minlength=len(entries)).astype(np.int64)
 
     entry, angle, step = np.concatenate(who), np.concatenate(phi), np.concatenate(change)
-    # At one angle ranks first fall, then rise: a rank never passes through zero.
+    # At one angle ranks first get worse, then better: a rank never passes through zero.
     order = np.lexsort((-step, angle, entry))
     entry, angle, step = entry[order], angle[order], step[order]
     running_sum = np.cumsum(step)

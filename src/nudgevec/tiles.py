@@ -77,6 +77,8 @@ def _tile(rows: Ints, vectors: Array, reader: Reader, cosine: bool) -> Tile:
         elif (exact > 1e15).any():
             name = reader.name(int(where[exact > 1e15][0]))
             raise VectorError(f"documents: {name} is longer than 1e15; rescale the vectors")
+        else:
+            length[odd] = exact
     if cosine:
         return Tile(rows, vectors, single / length[:, None], 1.0 + 1e-3)
     return Tile(rows, vectors, single, 1.01 * float(length.max()))

@@ -1,6 +1,6 @@
 """The tuners: NudgeN and NudgeM, and the paper's two variants built from the same parts.
 
-A tuner follows the scikit-learn contract: options in the constructor, data in ``fit``, what was learned
+A tuner works in the manner of scikit-learn: options in the constructor, data in ``fit``, what was learned
 in attributes that end in an underscore, and a second ``fit`` starts afresh.
 """
 
@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.cells import cells
-from nudgevec.corpus import Array, Corpus, Floats, Queries, Reader, as_queries, lengths, unit_rows
+from nudgevec.corpus import Corpus, Floats, Queries, Reader, as_queries, lengths, unit_rows
 from nudgevec.curve import Choice, Curve, choose, trace
+from nudgevec.engines import ENGINES
 from nudgevec.errors import LabelError, NotFittedError, NudgeWarning, OptionError, VectorError
 from nudgevec.gather import gather
 from nudgevec.labels import Labels, read_labels
@@ -94,8 +95,16 @@ class NudgeN:
     ) -> NudgeN:
         """Learn the patch from training labels and choose its size on validation labels.
 
+        documents : an (n, d) array of float16/32/64, in memory or memory-mapped, or a corpus with ids
+            (``ArrayCorpus``, ``parquet.ParquetCorpus``, anything with ``ids``, ``dim``, ``take``, ``blocks``).
+        train, validation : (query vectors, labels), with one label entry per query: a list of rows (ids where
+            the corpus has ids), or a dict row -> grade; or one (queries, documents) matrix of grades. A query
+            vector twice as long pulls twice as hard. Without validation, ``gamma`` must be given.
+
         Nothing is written into the arrays passed in.
         """
+        for name in [*self._learned, "_patch"]:
+            self.__dict__.pop(name, None)
         metric = Metric.parse(self.metric)
         self._check_options()
         reader = Reader(documents)
@@ -119,71 +128,109 @@ class NudgeN:
             counts["validation_labels"] = len(held_labels)
             counts["validation_queries_in_train"] = _count_shared(train_queries, held_out)
 
-        self.curve_, self.choice_ = None, None
+        curve: Curve | None = None
+        choice: Choice | None = None
         if self.gamma is not None:
-            self.gamma_ = float(self.gamma)
+            gamma = float(self.gamma)
         elif validation is None or len(used) == 0:
+            reason = "none were given" if validation is None else "none of them has a relevant label"
             raise LabelError(
-                "validation queries: none of them has a relevant label, so no gamma can be chosen; "
+                f"validation queries: {reason}, so no gamma can be chosen; "
                 "hold some labelled queries out, or pass gamma="
             )
         else:
             answers = Labels(place.astype(np.int64), answers.row, answers.weight, len(used))
-            self._choose(reader, motion, unit_rows(held_out.vectors[used]), answers, metric)
+            curve, choice = self._choose(reader, motion, unit_rows(held_out.vectors[used]), answers, metric)
+            gamma = choice.gamma
 
-        if self.refit and validation is not None:
+        if self.refit and validation is None:
+            raise OptionError("refit=True pulls with the validation labels too, and no validation queries were given")
+        if self.refit:
             motion = self._motion(train_queries.joined(held_out), train_labels.joined(held_labels), reader)
-        self._patch = self._make_patch(reader, motion, metric, counts)
-        log.debug("%s: gamma %.6g moves %d of %d documents", self.method, self.gamma_, len(self._patch), reader.rows)
+        patch = self._make_patch(reader, motion, gamma, str(metric), counts, curve, choice)
+        log.debug("%s: gamma %.6g moves %d of %d documents", self.method, gamma, len(patch), reader.rows)
+        self.gamma_, self.curve_, self.choice_, self._patch = gamma, curve, choice, patch
         return self
 
     @property
     def patch_(self) -> Patch:
-        if not hasattr(self, "_patch"):
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
+        """The moved rows."""
         return self._patch
 
-    def transform(self, documents: Corpus | npt.ArrayLike) -> Array:
-        """The documents with the patch applied, as a new array; untouched rows are bit-identical."""
+    _learned: ClassVar[tuple[str, ...]] = ("gamma_", "curve_", "choice_")
+
+    def __getattr__(self, name: str) -> Any:
+        if name in (*self._learned, "_patch", "patch_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        options = f"metric={self.metric!r}, gamma={self.gamma}, guard={self.guard}, refit={self.refit}"
+        state = (
+            f"moves {len(self._patch)} documents by gamma {self.gamma_:.4g}" if "_patch" in vars(self) else "not fitted"
+        )
+        return f"{type(self).__name__}({options}): {state}"
+
+    def transform(self, documents: Corpus | npt.ArrayLike) -> Any:
+        """The documents with the patch applied, as a new array; untouched rows are bit-identical.
+
+        For a corpus with ids, an ``ArrayCorpus`` with the same ids.
+        """
         return self.patch_.apply(documents)
 
     def _check_options(self) -> None:
-        if self.gamma is not None and not (isfinite(self.gamma) and 0 <= self.gamma <= self._largest_gamma):
-            raise OptionError(f"gamma must be between 0 and {self._largest_gamma:g}, not {self.gamma}")
-        if not (isfinite(self.guard) and self.guard >= 0):
-            raise OptionError(f"guard must be a number of standard deviations, 0 or more, not {self.guard}")
+        limit = self._largest_gamma
+        if self.gamma is not None and not (_is_number(self.gamma) and 0 <= self.gamma <= limit):
+            raise OptionError(f"gamma must be None or a number between 0 and {limit:g}, not {self.gamma!r}")
+        if not (_is_number(self.guard) and self.guard >= 0):
+            raise OptionError(f"guard must be a number of standard deviations, 0 or more, not {self.guard!r}")
+        if self.engine not in ENGINES:
+            raise OptionError(f"unknown engine {self.engine!r}: use one of {', '.join(ENGINES)}")
 
     _largest_gamma: ClassVar[float] = 4.0
 
     def _motion(self, queries: Queries, labels: Labels, reader: Reader) -> Motion:
         return turning(gather(labels, queries), reader)
 
-    def _choose(self, reader: Reader, motion: Motion, queries: Floats, answers: Labels, metric: Metric) -> None:
+    def _choose(
+        self, reader: Reader, motion: Motion, queries: Floats, answers: Labels, metric: Metric
+    ) -> tuple[Curve, Choice]:
         """Scan, sweep, choose."""
         still = nearest(reader, queries, metric.k + 1, cosine=motion.turns, skip=motion.rows, engine=self.engine)
         steps = sweep(cells(motion, queries, still, answers, metric.k), answers, metric, motion.end)
-        self.curve_, angles = trace(steps, motion)
-        phi, self.choice_ = choose(self.curve_, angles, steps, motion, self.guard)
-        self.gamma_ = motion.gamma(phi)
+        curve, angles = trace(steps, motion)
+        choice = choose(curve, angles, steps, motion, self.guard)
+        if choice.gamma == 0 and choice.best_gamma > 0:
+            message = (
+                f"nothing moves: gamma {choice.best_gamma:.4g} would raise validation {metric} from "
+                f"{curve.at_zero:.4f} to {curve(choice.best_gamma):.4f}, but with {answers.queries} validation queries "
+                f"chance could do that (evidence {choice.evidence:.2f}, guard {self.guard:g}); "
+                "hold out more queries, or set guard=0 to move all the same"
+            )
+            warnings.warn(message, NudgeWarning, stacklevel=3)
+        return curve, choice
 
-    def _moved(self, motion: Motion) -> Floats:
-        return motion.moved(motion.phi(self.gamma_))
+    def _moved(self, motion: Motion, gamma: float) -> Floats:
+        return motion.moved(motion.phi(gamma))
 
-    def _make_patch(self, reader: Reader, motion: Motion, metric: Metric, counts: dict[str, int]) -> Patch:
+    def _make_patch(
+        self,
+        reader: Reader,
+        motion: Motion,
+        gamma: float,
+        metric: str,
+        counts: dict[str, int],
+        curve: Curve | None,
+        choice: Choice | None,
+    ) -> Patch:
         with np.errstate(over="ignore"):
-            after = self._moved(motion).astype(motion.start.dtype)
+            after = self._moved(motion, gamma).astype(motion.start.dtype)
         bad = np.flatnonzero(~np.isfinite(after).all(axis=1))
         if len(bad):
-            row = int(motion.rows[bad[0]])
-            raise VectorError(
-                f"{reader.name(row)} would not fit into {after.dtype} after a step of gamma {self.gamma_:g}"
-            )
-        changed = np.flatnonzero((after != motion.start).any(axis=1)) if self.gamma_ > 0 else np.empty(0, np.int64)
-        if motion.turns:
-            distance = np.minimum(motion.phi(self.gamma_), motion.stop)
-        else:
-            distance = np.full(len(motion), self.gamma_)
-        choice = self.choice_
+            where = reader.name(int(motion.rows[bad[0]]))
+            raise VectorError(f"{where} would not fit into {after.dtype} after a step of gamma {gamma:g}")
+        changed = np.flatnonzero((after != motion.start).any(axis=1)) if gamma > 0 else np.empty(0, np.int64)
+        distance = np.minimum(motion.phi(gamma), motion.stop) if motion.turns else np.full(len(motion), gamma)
         return Patch(
             rows=motion.rows[changed],
             ids=reader.ids(motion.rows[changed]),
@@ -193,11 +240,11 @@ class NudgeN:
             distance=distance[changed],
             method=self.method,
             similarity=self.similarity,
-            gamma=self.gamma_,
-            metric=None if choice is None else str(metric),
+            gamma=gamma,
+            metric=None if choice is None else metric,
             validation={} if choice is None else _summary(choice),
             counts={**counts, "moved": len(changed)},
-            curve=self.curve_,
+            curve=curve,
         )
 
 
@@ -223,8 +270,8 @@ class NudgeMN(NudgeM):
     method: ClassVar[str] = "M+N"
     similarity: ClassVar[str] = "cosine"
 
-    def _moved(self, motion: Motion) -> Floats:
-        moved = super()._moved(motion)
+    def _moved(self, motion: Motion, gamma: float) -> Floats:
+        moved = super()._moved(motion, gamma)
         size = lengths(moved)
         # A step that ends in the origin has no direction to keep: that document stays.
         stays = size <= 1e-12 * motion.length
@@ -237,8 +284,16 @@ class NudgeNU(NudgeN):
 
     method: ClassVar[str] = "NU"
 
-    def __init__(self, metric: str = "ndcg@10", *, gamma: float = 4.0, guard: float = 1.0, refit: bool = False) -> None:
-        super().__init__(metric, gamma=gamma, guard=guard, refit=refit)
+    def __init__(
+        self,
+        metric: str = "ndcg@10",
+        *,
+        gamma: float = 4.0,
+        guard: float = 1.0,
+        refit: bool = False,
+        engine: str = "auto",
+    ) -> None:
+        super().__init__(metric, gamma=gamma, guard=guard, refit=refit, engine=engine)
 
 
 def _judged(pair: Judged, reader: Reader, what: str) -> tuple[Queries, Labels]:
@@ -252,10 +307,16 @@ def _judged(pair: Judged, reader: Reader, what: str) -> tuple[Queries, Labels]:
 
 def _count_shared(train: Queries, held_out: Queries) -> int:
     """How many validation queries are training queries too; they make the curve too hopeful."""
-    # Equal rows have equal lengths; only rows that agree there are compared.
-    marks, place = np.unique(train.square, return_index=True)
-    closest = np.minimum(np.searchsorted(marks, held_out.square), len(marks) - 1)
-    alike = np.flatnonzero(marks[closest] == held_out.square)
+    # Equal rows have equal inner products with anything; two of them tell nearly all other rows apart.
+    probes = np.random.default_rng(0).standard_normal((2, train.vectors.shape[1]))
+    wide = np.result_type(train.vectors, held_out.vectors, np.float32)
+    marks, asked = (
+        np.einsum("ij,kj->ki", part.vectors.astype(wide, copy=False), probes.astype(wide)) for part in (train, held_out)
+    )
+    marks, place = np.unique(marks[0] + 1j * marks[1], return_index=True)
+    asked = asked[0] + 1j * asked[1]
+    closest = np.minimum(np.searchsorted(marks, asked), len(marks) - 1)
+    alike = np.flatnonzero(marks[closest] == asked)
     shared = int((train.vectors[place[closest[alike]]] == held_out.vectors[alike]).all(axis=1).sum())
     if shared:
         message = (
@@ -264,6 +325,10 @@ def _count_shared(train: Queries, held_out: Queries) -> int:
         )
         warnings.warn(message, NudgeWarning, stacklevel=3)
     return shared
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and isfinite(value)
 
 
 def _summary(choice: Choice) -> dict[str, Any]:

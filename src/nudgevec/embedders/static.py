@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.errors import MissingExtraError
+from nudgevec.errors import MissingExtraError, VectorError
 
 
 def embed(texts: Sequence[str]) -> npt.NDArray[np.float32]:
     """One unit vector per text; all zeros for a text without a known token."""
-    vectors = _model().embed(list(texts), norm=True)
+    if isinstance(texts, str):
+        raise VectorError("embed takes a list of texts, not one text")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        vectors = _model().embed(list(texts), norm=True)
     return np.nan_to_num(np.asarray(vectors, dtype=np.float32))
 
 

@@ -34,8 +34,9 @@ def _torch() -> Any:
 
 def is_fast() -> bool:
     """True where bfloat16 products run in hardware."""
-    cpu = _torch().backends.cpu.get_cpu_capability()
-    return cpu.startswith("AVX512") and bool(_torch()._C._cpu._is_avx512_bf16_supported())
+    torch = _torch()
+    asked = getattr(getattr(torch._C, "_cpu", None), "_is_avx512_bf16_supported", None)
+    return torch.backends.cpu.get_cpu_capability().startswith("AVX512") and asked is not None and bool(asked())
 
 
 class TorchEngine:
@@ -69,11 +70,11 @@ class TorchSieve:
     def feed(self, tile: Tile, floor: Floats) -> list[Survivors]:
         torch = self.torch
         self.width = self._next_width
-        single = torch.from_numpy(tile.single)
+        single = torch.from_numpy(tile.single if tile.single.flags.writeable else tile.single.copy())
         coarse = single.to(torch.bfloat16)
         lost = float((single - coarse.float()).norm(dim=1).max()) * (1 + 1e-3)
         adding = (2 * single.shape[1] + 16) * UNIT_ROUNDOFF + error_of(single.shape[1])
-        margin = self.lost * tile.longest * 1.01 + lost + 1.02 * adding * tile.longest
+        margin = self.lost * tile.longest * 1.01 + lost + 1.02 * adding * tile.longest + 1e-30
         found = []
         for begin in range(0, len(floor), _QUERIES):
             some = slice(begin, begin + _QUERIES)
