@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from nudgevec.corpus import Floats, Ints
 from nudgevec.labels import Labels
-from nudgevec.motion import Motion, bulged, height
+from nudgevec.lines import Curves, Mask, Target, laid_out
+from nudgevec.motion import Motion
 from nudgevec.nearest import Nearest, pair_dots
 from nudgevec.tiles import Singles, error_of
 
@@ -30,9 +30,6 @@ _LARGEST_GROUP = 1 << 23
 _CELL_PAIRS = 64
 _CELL_SPARE = 16
 _CELL_DEPTH = 12
-
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -136,7 +133,7 @@ class _Dense(NamedTuple):
     stop: Singles
     slack: Singles
 
-    def curves(self, query: Ints, column: Ints, motion: Motion) -> _Curves:
+    def curves(self, query: Ints, column: Ints, motion: Motion) -> Curves:
         """Curves of some documents from their scores at both ends.
 
         With the slope taken from the ends, f(phi) = (first sin(stop - phi) + last sin phi) / sin stop: an
@@ -145,10 +142,10 @@ class _Dense(NamedTuple):
         begin, end, stop = self.first[query, column], self.last[query, column], self.stop[column]
         slack = np.float32(1.5) * self.slack[column]
         if not motion.turns:
-            return _Curves(begin, end, stop, begin, end, slack)
+            return Curves(begin, end, stop, begin, end, slack)
         sine = np.sin(stop)
         slope = np.where(sine > 0, (end - np.cos(stop) * begin) / np.where(sine > 0, sine, 1), np.float32(0))
-        return _Curves(begin, slope, stop, begin, end, np.divide(slack, np.cos(stop / 2), dtype=np.float32))
+        return Curves(begin, slope, stop, begin, end, np.divide(slack, np.cos(stop / 2), dtype=np.float32))
 
 
 def _dense(queries: Singles, ends: _Ends, still: Floats, motion: Motion) -> _Dense:
@@ -160,63 +157,6 @@ def _dense(queries: Singles, ends: _Ends, still: Floats, motion: Motion) -> _Den
     first[:, moving:] = still
     last[:, moving:] = still if motion.turns else 0.0
     return _Dense(first, last, ends.stop, ends.slack)
-
-
-class _Curves(NamedTuple):
-    """Score curves in float32, with their values at both ends of an interval and what they may be off by."""
-
-    score: Singles
-    slope: Singles
-    stop: Singles
-    at_low: Singles
-    at_high: Singles
-    slack: Singles
-
-    def bounds(self, low: np.float32, high: np.float32) -> tuple[Singles, Singles]:
-        """What the scores cannot leave between the two angles."""
-        arc = np.minimum(high, self.stop) - np.minimum(low, self.stop)
-        lower = np.minimum(self.at_low, self.at_high) - self.slack
-        upper = np.maximum(self.at_low, self.at_high) + self.slack
-        return bulged(lower, upper, arc)
-
-    def halves(self, middle: np.float32) -> tuple[_Curves, _Curves]:
-        """The curves on both sides of an angle."""
-        at_middle = height(self.score, self.slope, self.stop, middle)
-        return self._replace(at_high=at_middle), self._replace(at_low=at_middle)
-
-    def where(self, mask: Mask, lines: Ints) -> _Curves:
-        """Some lines, with what the mask leaves out made padding."""
-        pairs = zip(self, _PADDING, strict=True)
-        return _Curves(*(np.where(mask[lines], values[lines], blank) for values, blank in pairs))
-
-    def packed(self, target: Target) -> _Curves:
-        """What the target keeps of some lines, moved to the left and padded."""
-        return _Curves(*(target.fill(values, blank) for values, blank in zip(self, _PADDING, strict=True)))
-
-
-# Padding stays at -inf whatever the angle.
-_PADDING = tuple(np.float32(value) for value in (-np.inf, 0, 0, -np.inf, -np.inf, 0))
-
-
-class Target(NamedTuple):
-    """Where the kept entries of some lines go when they are moved to the left."""
-
-    lines: Ints
-    source: Ints
-    place: Ints
-    width: int
-
-    @classmethod
-    def of(cls, keep: Mask, lines: Ints) -> Target:
-        count = keep[lines].sum(axis=1)
-        width = int(count.max(initial=0))
-        place = np.flatnonzero(np.arange(width) < count[:, None])
-        return cls(lines, np.flatnonzero(keep[lines]), place, width)
-
-    def fill(self, values: npt.NDArray[Any], blank: Any) -> npt.NDArray[Any]:
-        filled = np.full(len(self.lines) * self.width, blank, values.dtype)
-        filled[self.place] = values[self.lines].ravel()[self.source]
-        return filled.reshape(len(self.lines), self.width)
 
 
 class _Leaf(NamedTuple):
@@ -242,8 +182,8 @@ class _Node(NamedTuple):
     query: Ints
     column: Ints
     ahead: Ints
-    documents: _Curves
-    labelled: _Curves
+    documents: Curves
+    labelled: Curves
 
 
 def _cut(scores: _Dense, known: _Known, motion: Motion, k: int) -> list[_Leaf]:
@@ -275,7 +215,7 @@ def _root(scores: _Dense, known: _Known, motion: Motion, k: int) -> _Node:
     """
     first, last, stop, slack = scores
     queries = len(first)
-    labelled = _lines(known.query, queries, scores.curves(known.query, known.column, motion))
+    labelled = laid_out(known.query, queries, scores.curves(known.query, known.column, motion))
 
     lower = np.minimum(first, last)
     lower -= slack
@@ -295,21 +235,9 @@ def _root(scores: _Dense, known: _Known, motion: Motion, k: int) -> _Node:
 
     query, column = np.divmod(np.flatnonzero(keep), keep.shape[1])
     used, line = np.unique(query, return_inverse=True)
-    documents = _lines(line, len(used), scores.curves(query, column, motion))
+    documents = laid_out(line, len(used), scores.curves(query, column, motion))
     columns = Target.of(keep, used).fill(np.broadcast_to(np.arange(keep.shape[1]), keep.shape), 0)
     return _Node(0, 0.0, motion.end, used, columns, ahead[used], documents, labelled.where(alive, used))
-
-
-def _lines(line: Ints, lines: int, curves: _Curves) -> _Curves:
-    """Flat curves, sorted by line, laid out one line each and padded."""
-    count = np.bincount(line, minlength=lines)
-    place = np.arange(len(line)) - np.repeat(np.cumsum(count) - count, count)
-    laid = []
-    for values, blank in zip(curves, _PADDING, strict=True):
-        table = np.full((lines, int(count.max(initial=0))), blank)
-        table[line, place] = values
-        laid.append(table)
-    return _Curves(*laid)
 
 
 def _label_range(bounds: tuple[Singles, Singles], bar: Singles) -> tuple[Mask, Singles, Singles]:

@@ -1,0 +1,83 @@
+"""Score curves of many documents at once, in float32, one line per query and padded to equal width."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nudgevec.corpus import Ints
+from nudgevec.motion import bulged, height
+from nudgevec.tiles import Singles
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Curves(NamedTuple):
+    """Score curves in float32, with their values at both ends of an interval and what they may be off by."""
+
+    score: Singles
+    slope: Singles
+    stop: Singles
+    at_low: Singles
+    at_high: Singles
+    slack: Singles
+
+    def bounds(self, low: np.float32, high: np.float32) -> tuple[Singles, Singles]:
+        """What the scores cannot leave between the two angles."""
+        arc = np.minimum(high, self.stop) - np.minimum(low, self.stop)
+        lower = np.minimum(self.at_low, self.at_high) - self.slack
+        upper = np.maximum(self.at_low, self.at_high) + self.slack
+        return bulged(lower, upper, arc)
+
+    def halves(self, middle: np.float32) -> tuple[Curves, Curves]:
+        """The curves on both sides of an angle."""
+        at_middle = height(self.score, self.slope, self.stop, middle)
+        return self._replace(at_high=at_middle), self._replace(at_low=at_middle)
+
+    def where(self, mask: Mask, lines: Ints) -> Curves:
+        """Some lines, with what the mask leaves out made padding."""
+        pairs = zip(self, PADDING, strict=True)
+        return Curves(*(np.where(mask[lines], values[lines], blank) for values, blank in pairs))
+
+    def packed(self, target: Target) -> Curves:
+        """What the target keeps of some lines, moved to the left and padded."""
+        return Curves(*(target.fill(values, blank) for values, blank in zip(self, PADDING, strict=True)))
+
+
+# Padding stays at -inf whatever the angle.
+PADDING = tuple(np.float32(value) for value in (-np.inf, 0, 0, -np.inf, -np.inf, 0))
+
+
+class Target(NamedTuple):
+    """Where the kept entries of some lines go when they are moved to the left."""
+
+    lines: Ints
+    source: Ints
+    place: Ints
+    width: int
+
+    @classmethod
+    def of(cls, keep: Mask, lines: Ints) -> Target:
+        count = keep[lines].sum(axis=1)
+        width = int(count.max(initial=0))
+        place = np.flatnonzero(np.arange(width) < count[:, None])
+        return cls(lines, np.flatnonzero(keep[lines]), place, width)
+
+    def fill(self, values: npt.NDArray[Any], blank: Any) -> npt.NDArray[Any]:
+        filled = np.full(len(self.lines) * self.width, blank, values.dtype)
+        filled[self.place] = values[self.lines].ravel()[self.source]
+        return filled.reshape(len(self.lines), self.width)
+
+
+def laid_out(line: Ints, lines: int, curves: Curves) -> Curves:
+    """Flat curves, sorted by line, laid out one line each and padded."""
+    count = np.bincount(line, minlength=lines)
+    place = np.arange(len(line)) - np.repeat(np.cumsum(count) - count, count)
+    laid = []
+    for values, blank in zip(curves, PADDING, strict=True):
+        table = np.full((lines, int(count.max(initial=0))), blank)
+        table[line, place] = values
+        laid.append(table)
+    return Curves(*laid)
