@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ class ParquetCorpus:
         path: str | os.PathLike[str],
         vector_column: str = "vector",
         id_column: str | None = "id",
-        block_rows: int = 16384,
+        block_rows: int = 4096,
     ) -> None:
         try:
             import pyarrow
@@ -41,7 +42,7 @@ class ParquetCorpus:
         if not names or not names[0].is_file():
             raise VectorError(f"there are no Parquet files at {where}")
         self.vector_column, self.id_column, self.block_rows = vector_column, id_column, block_rows
-        self.files = [parquet.ParquetFile(name, memory_map=True) for name in names]
+        self.files = [parquet.ParquetFile(name, pre_buffer=False) for name in names]
         for file, name in zip(self.files, names, strict=True):
             for column in filter(None, (vector_column, id_column)):
                 if column not in file.schema_arrow.names:
@@ -77,6 +78,15 @@ class ParquetCorpus:
         return np.empty((0, self.dim), np.float32) if taken is None else taken
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
+        """All documents; the next block is decoded while the last one is worked on."""
+        with ThreadPoolExecutor(1) as reader:
+            blocks = self._decoded()
+            coming = reader.submit(next, blocks, None)
+            while (block := coming.result()) is not None:
+                coming = reader.submit(next, blocks, None)
+                yield block
+
+    def _decoded(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
         start = 0
         for number, file in enumerate(self.files):
             for batch in file.iter_batches(self.block_rows, columns=[self.vector_column]):
