@@ -32,6 +32,15 @@ class Patch:
     (the ids are the rows themselves where the corpus has no ids). ``labels`` counts the training labels
     behind each row and ``distance`` is how far it went: the angle in radians, or the length of the step
     for NUDGE-M.
+
+    >>> from nudgevec import NudgeN
+    >>> documents = np.eye(3, dtype=np.float32)
+    >>> query = np.array([[0.8, 0.6, 0.0]], dtype=np.float32)
+    >>> patch = NudgeN(gamma=0.1).fit(documents, train=(query, [[1]])).patch_
+    >>> patch
+    Patch(NUDGE-N, 1 rows moved by gamma 0.1)
+    >>> bool((patch.revert(patch.apply(documents)) == documents).all())
+    True
     """
 
     rows: Ints

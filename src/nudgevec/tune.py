@@ -254,6 +254,10 @@ class NudgeM(NudgeN):
     Right for inner product. The moved vectors change their length, so under cosine similarity the
     result is another one than the one tuned for; use ``NudgeN`` there. ``gamma_`` is the length of the
     step, in the units of the documents. Parameters and attributes are those of ``NudgeN``.
+
+    >>> documents, query = np.eye(3), np.array([[0.8, 0.6, 0.0]])
+    >>> NudgeM(gamma=0.5).fit(documents, train=(query, [[1]])).transform(documents)[1].round(3).tolist()
+    [0.4, 1.3, 0.0]
     """
 
     method: ClassVar[str] = "M"
@@ -265,7 +269,12 @@ class NudgeM(NudgeN):
 
 
 class NudgeMN(NudgeM):
-    """NUDGE-M+N of the paper's ablation: NUDGE-M, then each moved vector is given its old length back."""
+    """NUDGE-M+N of the paper's ablation: NUDGE-M, then each moved vector is given its old length back.
+
+    >>> documents, query = np.eye(3), np.array([[0.8, 0.6, 0.0]])
+    >>> NudgeMN(gamma=0.5).fit(documents, train=(query, [[1]])).transform(documents)[1].round(3).tolist()
+    [0.294, 0.956, 0.0]
+    """
 
     method: ClassVar[str] = "M+N"
     similarity: ClassVar[str] = "cosine"
@@ -280,7 +289,12 @@ class NudgeMN(NudgeM):
 
 
 class NudgeNU(NudgeN):
-    """NUDGE-NU of the paper's ablation: no bound, every document goes all the way to its pull."""
+    """NUDGE-NU of the paper's ablation: no bound, every document goes all the way to its pull.
+
+    >>> documents, query = np.eye(3), np.array([[0.8, 0.6, 0.0]])
+    >>> NudgeNU().fit(documents, train=(query, [[1]])).transform(documents)[1].round(3).tolist()
+    [0.8, 0.6, 0.0]
+    """
 
     method: ClassVar[str] = "NU"
 
