@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from nudgevec.corpus import Corpus, Floats, Ints, Reader, as_queries, unit_rows
 from nudgevec.errors import LabelError, OptionError
-from nudgevec.labels import Labels, read_labels
+from nudgevec.labels import read_labels
 from nudgevec.metrics import Metric
 from nudgevec.nearest import nearest
 
@@ -110,11 +110,9 @@ def evaluate(
         raise OptionError("confidence must be between 0 and 1, and resamples at least 1")
     reader = Reader(documents)
     asked = as_queries(queries, reader.dim, "queries")
-    answers = read_labels(labels, len(asked), reader, "queries").relevant()
-    used, place = np.unique(answers.query, return_inverse=True)
+    used, answers = read_labels(labels, len(asked), reader, "queries").answered()
     if len(used) == 0:
         raise LabelError("queries: none of them has a relevant label; there is nothing to measure")
-    answers = Labels(place.astype(np.int64), answers.row, answers.weight, len(used))
 
     unit = unit_rows(asked.vectors[used])
     depth = max(metric.k for metric in wanted)

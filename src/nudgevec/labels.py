@@ -31,9 +31,12 @@ class Labels:
     def __len__(self) -> int:
         return len(self.query)
 
-    def relevant(self) -> Labels:
-        """The labels that count as answers: those with a weight above zero."""
-        return self.where(self.weight > 0)
+    def answered(self) -> tuple[Ints, Labels]:
+        """The queries that have a relevant label (a weight above zero), and those labels, with the queries
+        numbered anew."""
+        relevant = self.where(self.weight > 0)
+        queries, number = np.unique(relevant.query, return_inverse=True)
+        return queries, Labels(number.astype(np.int64), relevant.row, relevant.weight, len(queries))
 
     def where(self, keep: npt.NDArray[np.bool_]) -> Labels:
         return Labels(self.query[keep], self.row[keep], self.weight[keep], self.queries)
@@ -117,8 +120,9 @@ def _from_entries(labels: Iterable[Any], queries: int, reader: Reader, what: str
 
 
 def _listed(entry: Any) -> list[Any]:
-    single = isinstance(entry, (str, bytes, int, np.integer)) or not isinstance(entry, Iterable) or np.ndim(entry) == 0  # type: ignore[arg-type]
-    return [entry] if single else list(entry)
+    if isinstance(entry, np.ndarray):
+        return list(np.atleast_1d(entry))
+    return list(entry) if isinstance(entry, Iterable) and not isinstance(entry, (str, bytes)) else [entry]
 
 
 def _weights(entry: Any) -> Iterable[Any]:

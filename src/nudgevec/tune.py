@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import warnings
 from math import isfinite
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -92,7 +92,7 @@ class NudgeN:
         documents: Corpus | npt.ArrayLike,
         train: Judged,
         validation: Judged | None = None,
-    ) -> NudgeN:
+    ) -> Self:
         """Learn the patch from training labels and choose its size on validation labels.
 
         documents : an (n, d) array of float16/32/64, in memory or memory-mapped, or a corpus with ids
@@ -107,6 +107,8 @@ class NudgeN:
             self.__dict__.pop(name, None)
         metric = Metric.parse(self.metric)
         self._check_options()
+        if self.refit and validation is None:
+            raise OptionError("refit=True pulls with the validation labels too, and no validation queries were given")
         reader = Reader(documents)
         train_queries, train_labels = _judged(train, reader, "training queries")
         if len(train_labels) == 0:
@@ -121,8 +123,7 @@ class NudgeN:
 
         if validation is not None:
             held_out, held_labels = _judged(validation, reader, "validation queries")
-            answers = held_labels.relevant()
-            used, place = np.unique(answers.query, return_inverse=True)
+            used, answers = held_labels.answered()
             counts["validation_queries"] = held_labels.queries
             counts["validation_queries_without_labels"] = held_labels.queries - len(used)
             counts["validation_labels"] = len(held_labels)
@@ -139,13 +140,10 @@ class NudgeN:
                 "hold some labelled queries out, or pass gamma="
             )
         else:
-            answers = Labels(place.astype(np.int64), answers.row, answers.weight, len(used))
             curve, choice = self._choose(reader, motion, unit_rows(held_out.vectors[used]), answers, metric)
             gamma = choice.gamma
 
-        if self.refit and validation is None:
-            raise OptionError("refit=True pulls with the validation labels too, and no validation queries were given")
-        if self.refit:
+        if self.refit and validation is not None:
             motion = self._motion(train_queries.joined(held_out), train_labels.joined(held_labels), reader)
         patch = self._make_patch(reader, motion, gamma, str(metric), counts, curve, choice)
         log.debug("%s: gamma %.6g moves %d of %d documents", self.method, gamma, len(patch), reader.rows)
@@ -166,9 +164,9 @@ class NudgeN:
 
     def __repr__(self) -> str:
         options = f"metric={self.metric!r}, gamma={self.gamma}, guard={self.guard}, refit={self.refit}"
-        state = (
-            f"moves {len(self._patch)} documents by gamma {self.gamma_:.4g}" if "_patch" in vars(self) else "not fitted"
-        )
+        state = "not fitted"
+        if "_patch" in vars(self):
+            state = f"moves {len(self._patch)} documents by gamma {self.gamma_:.4g}"
         return f"{type(self).__name__}({options}): {state}"
 
     def transform(self, documents: Corpus | npt.ArrayLike) -> Any:
