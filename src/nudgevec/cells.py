@@ -16,7 +16,7 @@ import numpy as np
 
 from nudgevec.corpus import Floats, Ints
 from nudgevec.labels import Labels
-from nudgevec.lines import Curves, Mask, Target, laid_out
+from nudgevec.lines import Curves, Layout, Mask, Target
 from nudgevec.motion import Motion
 from nudgevec.nearest import Nearest, pair_dots
 from nudgevec.tiles import Singles, error_of
@@ -215,7 +215,7 @@ def _root(scores: _Dense, known: _Known, motion: Motion, k: int) -> _Node:
     """
     first, last, stop, slack = scores
     queries = len(first)
-    labelled = laid_out(known.query, queries, scores.curves(known.query, known.column, motion))
+    labelled = Layout(known.query, queries).curves(scores.curves(known.query, known.column, motion))
 
     lower = np.minimum(first, last)
     lower -= slack
@@ -227,7 +227,7 @@ def _root(scores: _Dense, known: _Known, motion: Motion, k: int) -> _Node:
     sure = lower > np.maximum(ceiling, 0)[:, None]
     upper = np.maximum(first, last, out=lower)
     upper += slack
-    upper /= np.cos(stop / 2)
+    upper *= 1 / np.cos(stop / 2)
     keep = upper >= threshold[:, None]
     keep &= ~sure
     ahead = sure.sum(axis=1)
@@ -235,8 +235,9 @@ def _root(scores: _Dense, known: _Known, motion: Motion, k: int) -> _Node:
 
     query, column = np.divmod(np.flatnonzero(keep), keep.shape[1])
     used, line = np.unique(query, return_inverse=True)
-    documents = laid_out(line, len(used), scores.curves(query, column, motion))
-    columns = Target.of(keep, used).fill(np.broadcast_to(np.arange(keep.shape[1]), keep.shape), 0)
+    layout = Layout(line, len(used))
+    documents = layout.curves(scores.curves(query, column, motion))
+    columns = layout.table(column, 0)
     return _Node(0, 0.0, motion.end, used, columns, ahead[used], documents, labelled.where(alive, used))
 
 

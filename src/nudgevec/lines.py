@@ -71,13 +71,21 @@ class Target(NamedTuple):
         return filled.reshape(len(self.lines), self.width)
 
 
-def laid_out(line: Ints, lines: int, curves: Curves) -> Curves:
-    """Flat curves, sorted by line, laid out one line each and padded."""
-    count = np.bincount(line, minlength=lines)
-    place = np.arange(len(line)) - np.repeat(np.cumsum(count) - count, count)
-    laid = []
-    for values, blank in zip(curves, PADDING, strict=True):
-        table = np.full((lines, int(count.max(initial=0))), blank)
-        table[line, place] = values
-        laid.append(table)
-    return Curves(*laid)
+class Layout:
+    """Flat entries, sorted by line, laid out one line each."""
+
+    def __init__(self, line: Ints, lines: int) -> None:
+        count = np.bincount(line, minlength=lines)
+        self.line = line
+        self.place = np.arange(len(line)) - np.repeat(np.cumsum(count) - count, count)
+        self.shape = lines, int(count.max(initial=0))
+
+    def table(self, values: npt.NDArray[Any], blank: Any) -> npt.NDArray[Any]:
+        """The values in their places, and padding in the others."""
+        table = np.full(self.shape, blank, values.dtype)
+        table[self.line, self.place] = values
+        return table
+
+    def curves(self, curves: Curves) -> Curves:
+        """The same for curves."""
+        return Curves(*(self.table(values, blank) for values, blank in zip(curves, PADDING, strict=True)))

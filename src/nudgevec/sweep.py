@@ -38,9 +38,9 @@ class Steps:
     """The metric of every query as a step function of the angle, all queries in one list.
 
     Query ``query[e]`` gains ``delta[e] * unit`` at angle ``phi[e]``, sorted by angle. These are the crossings,
-    and the ends of cells, where gains of the same query cancel; ``crossings`` are the angles of the former
-    alone. ``at_zero`` is each query's value at angle zero itself, where ties of documents that are about
-    to part still hold.
+    and the ends of cells, where gains of the same query cancel. ``crossings`` are the angles of the former
+    alone, and those where a label is tied for an instant. ``at_zero`` is each query's value at angle zero
+    itself, where ties of documents that are about to part still hold.
     """
 
     phi: Floats
@@ -79,7 +79,7 @@ def sweep(cells: Iterable[Cells], labels: Labels, metric: Metric, end: float) ->
         entries, ranks = _rank_events(batch, metric.k)
         tables.add_at_zero(at_zero, batch, entries, ranks)
         parts = tables.steps(batch, entries, ranks)
-        crossings.append(parts[1][0])
+        crossings += [parts[1][0], ranks.touches]
         for part in parts:
             counts = (part[0] < end) & (part[2] != 0)
             phi.append(part[0][counts])
@@ -97,6 +97,7 @@ class _Ranks:
     """Ranks of labelled entries (one line per entry), and the events that change them.
 
     Event e: entry ``entry[e]`` (an index into the lines) goes from rank ``before`` to ``after`` at ``phi``.
+    At ``touches`` another document ties with a label for one angle only, without getting ahead.
     """
 
     at_zero: Ints
@@ -106,6 +107,7 @@ class _Ranks:
     phi: Floats
     before: Ints
     after: Ints
+    touches: Floats
 
 
 def _rank_events(cells: Cells, k: int) -> tuple[Ints, _Ranks]:
@@ -124,7 +126,7 @@ def _rank_events(cells: Cells, k: int) -> tuple[Ints, _Ranks]:
         begin = end
     if not parts:
         none = np.empty(0, np.int64)
-        return entries, _Ranks(none, none, none, none, np.empty(0), none, none)
+        return entries, _Ranks(none, none, none, none, np.empty(0), none, none, np.empty(0))
     fields = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _Ranks.__dataclass_fields__}
     return entries, _Ranks(**fields)
 
@@ -158,6 +160,7 @@ def _rank_events_of(
     line, y, j = line[meet], y[meet], j[meet]
     low, high = cells.low[cell_of[y]], cells.high[cell_of[y]]
     who, phi, change = [np.empty(0, np.int64)], [np.empty(0)], [np.empty(0, np.int64)]
+    touches = [np.empty(0)]
     # While both documents are under way, there is one crossing at most and no middle piece.
     running = np.minimum(cells.stop[y], cells.stop[j]) >= high
     for some, breaks_of in ((np.flatnonzero(running), _breaks_running), (np.flatnonzero(~running), _breaks)):
@@ -174,6 +177,10 @@ def _rank_events_of(
             who.append(line[some[turn]])
             phi.append(left[turn])
             change.append((ahead[turn] - state[turn]).astype(np.int64))
+            below = np.flatnonzero(wide & (state == 0) & (ahead == 0))
+            at = left[below]
+            tied = _ahead(_some(curve_j, below), _some(curve_y, below), at)
+            touches.append(at[tied])
             start = wide & (state < 0)
             first += np.bincount(line[some[start]], ahead[start], minlength=len(entries)).astype(np.int64)
             state = np.where(wide, ahead, state)
@@ -191,10 +198,23 @@ def _rank_events_of(
     after = first[entry] + running_sum - offset[entry]
     last = first + np.bincount(entry, step, minlength=len(entries)).astype(np.int64)
     near = np.minimum(after, after - step) <= k
-    return _Ranks(zero, first, last, entry[near] + number, angle[near], (after - step)[near], after[near])
+    return _Ranks(
+        zero,
+        first,
+        last,
+        entry[near] + number,
+        angle[near],
+        (after - step)[near],
+        after[near],
+        np.concatenate(touches),
+    )
 
 
 Curve3 = tuple[Floats, Floats, Floats]
+
+
+def _some(curve: Curve3, which: Ints) -> Curve3:
+    return curve[0][which], curve[1][which], curve[2][which]
 
 
 def _ahead(j: Curve3, y: Curve3, phi: Floats) -> npt.NDArray[np.bool_]:
