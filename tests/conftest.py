@@ -1,4 +1,8 @@
-"""Shared set-up: how many problems the property tests generate."""
+"""Shared set-up: how many problems the property tests generate.
+
+``full`` (make test) generates the same problems every time, so that a failure is the change's and not the day's;
+``quick`` and ``explore`` draw new ones, to find what is not known yet.
+"""
 
 from __future__ import annotations
 
@@ -8,5 +12,6 @@ from hypothesis import HealthCheck, settings
 
 _COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
 settings.register_profile("quick", max_examples=300, **_COMMON)
-settings.register_profile("full", max_examples=10_000, **_COMMON)
+settings.register_profile("full", max_examples=10_000, derandomize=True, **_COMMON)
+settings.register_profile("explore", max_examples=50_000, **_COMMON)
 settings.load_profile(os.environ.get("NUDGEVEC_PROPERTY_TESTS", "quick"))
