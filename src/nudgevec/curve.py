@@ -92,8 +92,10 @@ def choose(curve: Curve, angles: Floats, steps: Steps, motion: Motion, guard: fl
     """
     # Crossings that cancel in the sum leave no edge on the curve but are still to be kept away from.
     # Where every document has arrived, larger angles are all the same and make no gap wider.
-    last = motion.span if motion.span > angles[-2] else angles[-1]
-    crossings = np.unique(np.concatenate([angles[:-1], steps.crossings, [last]]))
+    crossings = np.unique(np.concatenate([angles[:-1], steps.crossings]))
+    crossings = crossings[crossings < motion.end]
+    last = motion.span if motion.span > crossings[-1] + RESOLUTION else motion.end
+    crossings = np.append(crossings, last)
     gap = np.diff(crossings)
     plateau_of = np.searchsorted(angles, crossings[:-1], side="right") - 1
     height = np.where(gap > min(RESOLUTION, gap.max()) * (1 - 1e-9), curve.values[plateau_of], -np.inf)
