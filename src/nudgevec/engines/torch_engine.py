@@ -81,10 +81,7 @@ class TorchSieve:
             scores = self.queries[some] @ coarse.T
             level = floor[some]
             if np.isneginf(level).any():
-                best = self._own_floor(scores)
-                level = np.maximum(
-                    level, np.where(np.isneginf(best), best, best - np.abs(best) * _ROUNDING) - margin[some]
-                )
+                level = np.maximum(level, self._own_floor(scores) - margin[some])
             # Rounding keeps the order: a sum of at least the bar is rounded to at least the rounded bar.
             bar = np.nextafter((level - margin[some]).astype(np.float32), np.float32(-np.inf))
             over = _at_least(scores, torch.from_numpy(bar).to(torch.bfloat16))
@@ -109,7 +106,8 @@ class TorchSieve:
 def _at_least(scores: Any, bar: Any) -> npt.NDArray[np.bool_]:
     """``scores >= bar`` line by line, on the bits of positive bfloat16 numbers, which sort like integers.
 
-    A bar that is not positive lets everything through: it only occurs before there is a real floor.
+    A bar that is not positive lets everything through: right, and slow for queries that fewer than k documents
+    of the corpus agree with.
     """
     torch = _torch()
     bits = scores.view(torch.int16).numpy()
