@@ -59,8 +59,10 @@ def test_nearest_however_close_the_scores(engine, spread):
     documents = centre + spread * random.standard_normal((3000, 48))
     queries = centre + random.standard_normal((70, 48))
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
-    found = nearest(Reader(ArrayCorpus(documents, block_rows=500)), queries, 12, cosine=True, engine=engine)
-    reference = nearest(Reader(documents), queries, 12, cosine=True, engine="numpy")
+    found = nearest(
+        Reader(ArrayCorpus(documents, block_rows=500)), queries, 12, cosine=True, engine=engines.pick(engine, 0)
+    )
+    reference = nearest(Reader(documents), queries, 12, cosine=True, engine=engines.pick("numpy", 0))
     assert np.array_equal(found.row, reference.row)
     assert np.array_equal(found.score, reference.score)
     exact = np.longdouble(queries) @ np.longdouble(documents).T / np.sqrt((np.longdouble(documents) ** 2).sum(axis=1))
@@ -103,6 +105,6 @@ def test_dot_products_of_any_size(engine, size):
     documents = (size * (1 + 1e-6 * random.standard_normal((4000, 64)))).astype(np.float32)
     queries = np.abs(random.standard_normal((9, 64)))
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
-    found = nearest(Reader(documents), queries, 5, cosine=False, engine=engine)
+    found = nearest(Reader(documents), queries, 5, cosine=False, engine=engines.pick(engine, 0))
     exact = queries @ documents.astype(np.float64).T
     np.testing.assert_allclose(found.score, np.sort(exact, axis=1)[:, ::-1][:, :5], rtol=1e-13)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nudgevec import NudgeM, NudgeN, cells, nearest, sweep
+from nudgevec import NudgeM, NudgeN, cells, nearest, parallel, sweep
 from nudgevec.corpus import ArrayCorpus, Reader
 from nudgevec.engines import numpy_engine
+from nudgevec.engines.numpy_engine import NumpyEngine, NumpyMeeting
 from nudgevec.nearest import pair_dots
 from problems import learnable
 
@@ -22,7 +23,9 @@ def test_nearest_is_exact(cosine, dtype, k):
     queries = random.standard_normal((40, 12))
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
     skip = random.choice(500, 60, replace=False)
-    found = nearest.nearest(Reader(ArrayCorpus(documents, block_rows=33)), queries, k, cosine=cosine, skip=skip)
+    found = nearest.nearest(
+        Reader(ArrayCorpus(documents, block_rows=33)), queries, k, cosine=cosine, skip=skip, engine=NumpyEngine()
+    )
 
     exact = queries @ documents.astype(np.float64).T
     if cosine:
@@ -39,7 +42,7 @@ def test_near_ties_below_float32_are_told_apart():
     base = np.ones((300, 8))
     base[:, 0] += np.random.default_rng(0).permutation(300) * 1e-10
     query = np.eye(8)[:1]
-    found = nearest.nearest(Reader(base), query, 300, cosine=False)
+    found = nearest.nearest(Reader(base), query, 300, cosine=False, engine=NumpyEngine())
     assert np.array_equal(found.row[0], np.argsort(-base[:, 0], kind="stable"))
 
 
@@ -68,7 +71,9 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
         (numpy_engine, "_TILE_SCORES", 500),
         (numpy_engine, "_QUERIES", 3),
         (nearest, "_PAIR_BYTES", 1000),
-        (cells, "_GROUP_QUERIES", 1),
+        (NumpyMeeting, "group_queries", 1),
+        (parallel, "cores", lambda: 1),
+        (parallel, "cores", lambda: 7),
         (cells, "_LARGEST_GROUP", 500),
         (cells, "_CELL_PAIRS", 1),
         (cells, "_CELL_PAIRS", 10**9),
@@ -77,7 +82,7 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
     ]
     for module, name, value in settings:
         with monkeypatch.context() as patched:
-            patched.setattr(cells, "_GROUP_SCORES", 1 << (9 if name == "_GROUP_QUERIES" else 19))
+            patched.setattr(NumpyMeeting, "group_scores", 1 << (9 if name == "group_queries" else 19))
             patched.setattr(module, name, value)
             tuner = method(metric).fit(documents, train, validation)
         assert tuner.gamma_ == reference.gamma_, name

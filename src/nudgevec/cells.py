@@ -8,23 +8,25 @@ in float64.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from nudgevec import parallel
 from nudgevec.corpus import Floats, Ints
+from nudgevec.engines import Columns, Engine, Met
 from nudgevec.labels import Labels
-from nudgevec.lines import Curves, Layout, Mask, Target
-from nudgevec.motion import Motion
+from nudgevec.lines import Curves, Layout, Mask, Target, kth_largest
+from nudgevec.motion import Motion, height
 from nudgevec.nearest import Nearest, pair_dots
+from nudgevec.parallel import everywhere
 from nudgevec.tiles import Singles, error_of
 
-# Queries are taken in groups: few enough for their scores to stay in the cache, enough for products to be fast.
-_GROUP_SCORES = 1 << 19
-_GROUP_QUERIES = 256
+# The scores of a group of queries, at most.
 _LARGEST_GROUP = 1 << 23
+# Documents prepared at a time.
+_ROWS = 4096
 # A cell is swept as it is when it holds at most this much work, in (label, document) pairs; one more
 # label is counted in for scoring each document again.
 _CELL_PAIRS = 64
@@ -52,25 +54,114 @@ class Cells:
     label: Ints
 
 
-def cells(motion: Motion, queries: Floats, still: Nearest, labels: Labels, k: int) -> Iterator[Cells]:
-    """Cut the range of angles into cells. Where no label can be in the top k there is none.
+class Cutter:
+    """Cuts the range of angles into cells, for groups of queries. Where no label can be in the top k there is none.
 
     ``queries`` are unit vectors, ``still`` their nearest unmoved documents (k + 1 of them are enough),
     ``labels`` the relevant validation labels.
     """
-    still = Nearest(still.row, still.score / (1.0 if motion.turns else motion.scale))
-    columns = len(motion) + still.row.shape[1]
-    step = max(1, min(max(_GROUP_SCORES // columns, _GROUP_QUERIES), _LARGEST_GROUP // columns))
-    ends = _ends(motion, still, queries.shape[1])
-    for begin in range(0, len(queries), step):
-        group = slice(begin, min(begin + step, len(queries)))
-        known = _Known.of(labels, group, motion, still)
+
+    def __init__(self, motion: Motion, queries: Floats, still: Nearest, labels: Labels, k: int, engine: Engine) -> None:
+        self.motion, self.queries, self.labels, self.k = motion, queries, labels, k
+        self.still = Nearest(still.row, still.score / (1.0 if motion.turns else motion.scale))
+        self.columns = _columns(motion)
+        self.meeting = engine.meeting(self.columns)
+        width = max(1, len(motion))
+        step = min(max(self.meeting.group_scores // width, self.meeting.group_queries), _LARGEST_GROUP // width)
+        step = max(1, min(step, -(-len(queries) // parallel.cores())))
+        self.groups = [slice(begin, min(begin + step, len(queries))) for begin in range(0, len(queries), step)]
+
+    def cells(self, group: slice) -> Cells | None:
+        """The cells of a group of queries."""
+        known = _Known.of(self.labels, group, self.motion, self.still)
         if len(known.query) == 0:
-            continue
-        scores = _dense(queries[group].astype(np.float32), ends, still.score[group], motion)
-        leaves = _cut(scores, known, motion, k)
-        if leaves:
-            yield _exact_cells(leaves, begin, queries, motion, still, known)
+            return None
+        leaves = _cut(self._root(group, known), self.motion, self.k)
+        return _exact_cells(leaves, group.start, self.queries, self.motion, self.still, known) if leaves else None
+
+    def _root(self, group: slice, known: _Known) -> _Node:
+        """The first node, over all angles: what the scores at both ends leave in question."""
+        queries, still = self.queries[group], self.still.score[group]
+        labelled = Layout(known.query, len(queries)).curves(self._label_curves(group, known))
+        rests = self._still_curves(still)
+        everything = np.float32(0), np.float32(self.motion.end)
+        lower, upper = rests.bounds(*everything)
+        bar = kth_largest(lower, np.full(len(queries), self.k))
+        alive, floor, _ = _label_range(labelled.bounds(*everything), bar)
+        threshold = np.where(alive.any(axis=1), np.maximum(bar, floor), np.float32(np.inf))
+
+        met = self.meeting.among(queries, threshold, self.k)
+        line, place = np.nonzero(upper >= threshold[:, None])
+        query = np.concatenate([met.query, line])
+        column = np.concatenate([met.column, len(self.motion) + place])
+        parts = zip(self._moving_curves(met), rests, strict=True)
+        curves = Curves(*(np.concatenate([moving, resting[line, place]]) for moving, resting in parts))
+        order = np.argsort(query, kind="stable")
+        used, number = np.unique(query[order], return_inverse=True)
+        layout = Layout(number, len(used))
+        documents = layout.curves(Curves(*(part[order] for part in curves)))
+        columns = layout.table(column[order], 0)
+        ahead = np.zeros(len(used), np.int64)
+        return _Node(0, 0.0, self.motion.end, used, columns, ahead, documents, labelled.where(alive, used))
+
+    def _moving_curves(self, met: Met) -> Curves:
+        """Curves from scores at both ends.
+
+        With the slope taken from the ends, f(phi) = (first sin(stop - phi) + last sin phi) / sin stop: an
+        error in the ends grows by 1/cos(stop / 2) at most.
+        """
+        stop = self.motion.stop[met.column].astype(np.float32)
+        slack = np.float32(1.5) * self.columns.slack[met.column]
+        if not self.motion.turns:
+            return Curves(met.first, met.last, stop, met.first, met.last, slack)
+        sine = np.sin(stop)
+        slope = np.where(sine > 0, (met.last - np.cos(stop) * met.first) / np.where(sine > 0, sine, 1), np.float32(0))
+        return Curves(met.first, slope, stop, met.first, met.last, slack * self.columns.bulge[met.column])
+
+    def _still_curves(self, score: Floats) -> Curves:
+        first = score.astype(np.float32)
+        last = first if self.motion.turns else np.zeros_like(first)
+        slack = np.float32(error_of(32)) * np.maximum(np.abs(first), np.float32(1))
+        stop = np.full_like(first, self.motion.still_stop)
+        return Curves(first, np.zeros_like(first), stop, first, last, slack)
+
+    def _label_curves(self, group: slice, known: _Known) -> Curves:
+        """Curves of the labelled documents, made from float64 scores but no more precise than those of others."""
+        moves = known.column < len(self.motion)
+        query, column = known.query[moves] + group.start, known.column[moves]
+        score, slope = _exact_curves(self.queries, query, self.motion, column)
+        stop = self.motion.stop[column]
+        first, last = score.astype(np.float32), height(score, slope, stop, stop).astype(np.float32)
+        moving = self._moving_curves(Met(query, column, first, last))
+        rests = self._still_curves(self.still.score[group])
+        curves = []
+        for one, other in zip(moving, rests, strict=True):
+            values = np.empty(len(moves), np.float32)
+            values[moves] = one
+            values[~moves] = other[known.query[~moves], known.column[~moves] - len(self.motion)]
+            curves.append(values)
+        return Curves(*curves)
+
+
+def _columns(motion: Motion) -> Columns:
+    """The moving documents in float32, at angle zero and at their stops.
+
+    The error of a score is error_of(d) for each of the two products it is made from, and a few units in the
+    last place (32 more dimensions' worth) for joining them.
+    """
+    first, last = (np.empty(motion.direction.shape, np.float32) for _ in range(2))
+
+    def fill(part: slice) -> None:
+        start = motion.start[part] / motion.units[part, None]
+        first[part] = start
+        last[part] = motion.direction[part]
+        if motion.turns:
+            stop = motion.stop[part, None]
+            last[part] = np.cos(stop) * start + np.sin(stop) * motion.direction[part]
+
+    everywhere(fill, len(motion), _ROWS)
+    slack = error_of(motion.direction.shape[1] + 32) * np.maximum(motion.length / motion.units, 1.0)
+    return Columns(first, last, (1 / np.cos(motion.stop / 2)).astype(np.float32), slack.astype(np.float32))
 
 
 class _Known(NamedTuple):
@@ -100,65 +191,6 @@ class _Known(NamedTuple):
         return cls(query[order], column[order], index[order])
 
 
-class _Ends(NamedTuple):
-    """The columns in float32: moving documents at angle zero and at their stops, then the still ones.
-
-    ``slack`` bounds the error of any score of a column: error_of(d) for each of the two products it is
-    made from, and a few units in the last place (32 more dimensions' worth) for joining them.
-    """
-
-    first: Singles
-    last: Singles
-    stop: Singles
-    slack: Singles
-
-
-def _ends(motion: Motion, still: Nearest, dim: int) -> _Ends:
-    first = motion.start / motion.units[:, None]
-    last = motion.direction
-    if motion.turns:
-        stop = motion.stop[:, None]
-        last = np.cos(stop) * first + np.sin(stop) * motion.direction
-    longest = np.concatenate([motion.length / motion.units, np.abs(still.score).max(axis=0, initial=0.0)])
-    slack = error_of(dim + 32) * np.maximum(longest, 1.0)
-    stop = np.concatenate([motion.stop, np.full(still.row.shape[1], motion.still_stop)])
-    return _Ends(*(part.astype(np.float32) for part in (first, last, stop, slack)))
-
-
-class _Dense(NamedTuple):
-    """float32 scores of all columns at angle zero and at their stops."""
-
-    first: Singles
-    last: Singles
-    stop: Singles
-    slack: Singles
-
-    def curves(self, query: Ints, column: Ints, motion: Motion) -> Curves:
-        """Curves of some documents from their scores at both ends.
-
-        With the slope taken from the ends, f(phi) = (first sin(stop - phi) + last sin phi) / sin stop: an
-        error in the ends grows by 1/cos(stop / 2) at most.
-        """
-        begin, end, stop = self.first[query, column], self.last[query, column], self.stop[column]
-        slack = np.float32(1.5) * self.slack[column]
-        if not motion.turns:
-            return Curves(begin, end, stop, begin, end, slack)
-        sine = np.sin(stop)
-        slope = np.where(sine > 0, (end - np.cos(stop) * begin) / np.where(sine > 0, sine, 1), np.float32(0))
-        return Curves(begin, slope, stop, begin, end, np.divide(slack, np.cos(stop / 2), dtype=np.float32))
-
-
-def _dense(queries: Singles, ends: _Ends, still: Floats, motion: Motion) -> _Dense:
-    moving = len(motion)
-    first = np.empty((len(queries), moving + still.shape[1]), np.float32)
-    last = np.empty_like(first)
-    np.matmul(queries, ends.first.T, out=first[:, :moving])
-    np.matmul(queries, ends.last.T, out=last[:, :moving])
-    first[:, moving:] = still
-    last[:, moving:] = still if motion.turns else 0.0
-    return _Dense(first, last, ends.stop, ends.slack)
-
-
 class _Leaf(NamedTuple):
     """Documents (query, column) of one interval, and for each query how many more are surely ahead."""
 
@@ -186,59 +218,25 @@ class _Node(NamedTuple):
     labelled: Curves
 
 
-def _cut(scores: _Dense, known: _Known, motion: Motion, k: int) -> list[_Leaf]:
-    """Cut all angles into leaves, starting from the scores at both ends.
+def _cut(root: _Node, motion: Motion, k: int) -> list[_Leaf]:
+    """Cut all angles into leaves.
 
     A document is in question where it can be in the top k and can meet a label that can be there too. A
     label that cannot be in the top k in an interval stays out of all its parts.
     """
     leaves: list[_Leaf] = []
-    stack = [_root(scores, known, motion, k)]
+    stack = [root]
     while stack:
         node = stack.pop()
         low, high = np.float32(node.low), np.float32(node.high)
         lower, upper = node.documents.bounds(low, high)
-        bar = _kth_largest(lower, k - node.ahead)
+        bar = kth_largest(lower, k - node.ahead)
         alive, floor, ceiling = _label_range(node.labelled.bounds(low, high), bar)
         keep = (upper >= np.maximum(bar, floor)[:, None]) & (lower <= ceiling[:, None])
         ahead = node.ahead + (lower > ceiling[:, None]).sum(axis=1)
         keep[~alive.any(axis=1) | (ahead >= k)] = False
         _divide(node, keep, ahead, alive, motion, k, stack, leaves)
     return leaves
-
-
-def _root(scores: _Dense, known: _Known, motion: Motion, k: int) -> _Node:
-    """The first node, over all angles: what the scores at both ends leave in question.
-
-    The same tests as for any node, on all documents, in as few passes over the scores as possible. They
-    are only made where the thresholds are positive, so that no sign needs looking at.
-    """
-    first, last, stop, slack = scores
-    queries = len(first)
-    labelled = Layout(known.query, queries).curves(scores.curves(known.query, known.column, motion))
-
-    lower = np.minimum(first, last)
-    lower -= slack
-    bar = _kth_largest(lower, np.full(queries, k))
-    bar[bar < 0] = -np.inf
-    alive, floor, ceiling = _label_range(labelled.bounds(np.float32(0), np.float32(motion.end)), bar)
-    threshold = np.maximum(bar, floor)
-    threshold[threshold < 0] = -np.inf
-    sure = lower > np.maximum(ceiling, 0)[:, None]
-    upper = np.maximum(first, last, out=lower)
-    upper += slack
-    upper *= 1 / np.cos(stop / 2)
-    keep = upper >= threshold[:, None]
-    keep &= ~sure
-    ahead = sure.sum(axis=1)
-    keep[~alive.any(axis=1) | (ahead >= k)] = False
-
-    query, column = np.divmod(np.flatnonzero(keep), keep.shape[1])
-    used, line = np.unique(query, return_inverse=True)
-    layout = Layout(line, len(used))
-    documents = layout.curves(scores.curves(query, column, motion))
-    columns = layout.table(column, 0)
-    return _Node(0, 0.0, motion.end, used, columns, ahead[used], documents, labelled.where(alive, used))
 
 
 def _label_range(bounds: tuple[Singles, Singles], bar: Singles) -> tuple[Mask, Singles, Singles]:
@@ -251,26 +249,6 @@ def _label_range(bounds: tuple[Singles, Singles], bar: Singles) -> tuple[Mask, S
     floor = np.where(alive, lower, np.float32(np.inf)).min(axis=1, initial=np.inf)
     ceiling = np.where(alive, upper, np.float32(-np.inf)).max(axis=1, initial=-np.inf)
     return alive, floor, ceiling
-
-
-def _kth_largest(lower: Singles, k: Ints) -> Singles:
-    """A height that at least k documents of each line are above (or -inf): no more is needed.
-
-    Of a long line, the k-th largest of the maxima of its stretches will do.
-    """
-    most = int(k.max(initial=1))
-    stretches = max(64, 8 * most)
-    width = lower.shape[1]
-    if width > 4 * stretches:
-        length = width // stretches
-        lower = lower[:, : stretches * length].reshape(len(lower), stretches, length).max(axis=2)
-        width = stretches
-    if width < most:
-        lower = np.concatenate([lower, np.full((len(lower), most - width), -np.inf, np.float32)], axis=1)
-        width = most
-    best = np.sort(np.partition(lower, width - most, axis=1)[:, width - most :], axis=1)
-    kth: Singles = best[np.arange(len(lower)), most - np.maximum(k, 1)]
-    return kth
 
 
 def _divide(
@@ -327,8 +305,7 @@ def _exact_cells(
     slope = np.zeros(len(pair))
     stop = np.full(len(pair), motion.still_stop)
     mover = of_column[moves]
-    score[moves] = pair_dots(queries, of_query[moves] + begin, motion.start, mover) / motion.units[mover]
-    slope[moves] = pair_dots(queries, of_query[moves] + begin, motion.direction, mover)
+    score[moves], slope[moves] = _exact_curves(queries, of_query[moves] + begin, motion, mover)
     stop[moves] = motion.stop[mover]
     score[~moves] = still.score[of_query[~moves] + begin, of_column[~moves] - len(motion)]
     label = np.full(len(pair), -1)
@@ -348,3 +325,9 @@ def _exact_cells(
         stop=stop[back],
         label=label[back],
     )
+
+
+def _exact_curves(queries: Floats, query: Ints, motion: Motion, column: Ints) -> tuple[Floats, Floats]:
+    """Score at angle zero and slope of moving documents, in float64."""
+    score = pair_dots(queries, query, motion.start, column) / motion.units[column]
+    return score, pair_dots(queries, query, motion.direction, column)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.corpus import Corpus, Floats, Ints, Reader, as_queries, unit_rows
+from nudgevec.engines import pick
 from nudgevec.errors import LabelError, OptionError
 from nudgevec.labels import read_labels
 from nudgevec.metrics import Metric
@@ -122,7 +123,7 @@ def evaluate(
         depth,
         cosine=similarity == "cosine",
         precedence=lambda rows: _trec_order(rows, reader),
-        engine=engine,
+        engine=pick(engine, float(len(unit)) * reader.rows * reader.dim),
     )
     hit = found.row[answers.query] == answers.row[:, None]
     rank = np.where(hit.any(axis=1), hit.argmax(axis=1) + 1, depth + 1)

@@ -89,3 +89,23 @@ class Layout:
     def curves(self, curves: Curves) -> Curves:
         """The same for curves."""
         return Curves(*(self.table(values, blank) for values, blank in zip(curves, PADDING, strict=True)))
+
+
+def kth_largest(lower: Singles, k: Ints) -> Singles:
+    """A height that at least k documents of each line are above (or -inf): no more is needed.
+
+    Of a long line, the k-th largest of the maxima of its stretches will do.
+    """
+    most = int(k.max(initial=1))
+    stretches = max(64, 8 * most)
+    width = lower.shape[1]
+    if width > 4 * stretches:
+        length = width // stretches
+        lower = lower[:, : stretches * length].reshape(len(lower), stretches, length).max(axis=2)
+        width = stretches
+    if width < most:
+        lower = np.concatenate([lower, np.full((len(lower), most - width), -np.inf, np.float32)], axis=1)
+        width = most
+    best = np.sort(np.partition(lower, width - most, axis=1)[:, width - most :], axis=1)
+    kth: Singles = best[np.arange(len(lower)), most - np.maximum(k, 1)]
+    return kth

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.corpus import Array, Floats, Ints, Reader, lengths
-from nudgevec.engines import Survivors, pick
+from nudgevec.engines import Engine, Survivors
 from nudgevec.tiles import tiles
 
 # Pairs of vectors rescored at a time in float64.
@@ -39,7 +39,7 @@ def nearest(
     cosine: bool,
     skip: Ints | None = None,
     precedence: Callable[[Ints], npt.NDArray[Any]] | None = None,
-    engine: str = "auto",
+    engine: Engine,
 ) -> Nearest:
     """The k documents with the highest scores for every (unit) query, leaving out the rows in ``skip``.
 
@@ -51,15 +51,25 @@ def nearest(
     found = Nearest(np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), -np.inf))
     if k == 0:
         return found
-    sieve = pick(engine, float(len(queries)) * reader.rows * reader.dim).sieve(queries, k)
+    sieve = engine.sieve(queries, k)
     inbox = _Inbox(found, precedence)
-    for tile in tiles(reader, skip, lambda: sieve.width, cosine=cosine):
-        for survivors in sieve.feed(tile, found.score[:, -1]):
-            inbox.add(survivors, queries, cosine)
-    for survivors in sieve.flush():
-        inbox.add(survivors, queries, cosine)
+    floor = found.score[:, -1]
+
+    def finish(survivors: Survivors) -> Scored:
+        tile, query, place = survivors
+        score = _exact_scores(queries, query, tile.block, place, cosine)
+        higher = score >= floor[query]
+        return query[higher], tile.first + place[higher], score[higher]
+
+    stream = tiles(reader, skip, sieve.first_width, sieve.width, cosine=cosine)
+    for scored in sieve.scan(stream, floor, finish):
+        inbox.add(*scored)
     inbox.empty()
     return found
+
+
+Scored = tuple[Ints, Ints, Floats]
+"""Documents found: (query, row, score), flat."""
 
 
 class _Inbox:
@@ -69,17 +79,14 @@ class _Inbox:
     def __init__(self, found: Nearest, precedence: Callable[[Ints], npt.NDArray[Any]] | None) -> None:
         self.found = found
         self.precedence = precedence
-        self.waiting: list[tuple[Ints, Ints, Floats]] = []
+        self.waiting: list[Scored] = []
         self.count = 0
 
-    def add(self, survivors: Survivors, queries: Floats, cosine: bool) -> None:
-        tile, query, place = survivors
+    def add(self, query: Ints, row: Ints, score: Floats) -> None:
         if len(query) == 0:
             return
-        score = _exact_scores(queries, query, tile.vectors, place, cosine)
-        higher = score >= self.found.score[query, -1]
-        self.waiting.append((query[higher], tile.rows[place[higher]], score[higher]))
-        self.count += int(higher.sum())
+        self.waiting.append((query, row, score))
+        self.count += len(query)
         if 4 * self.count >= self.found.row.size:
             self.empty()
 

@@ -12,18 +12,18 @@ ahead (the paper asks for a strict inequality). And metric values are added as i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.cells import Cells
+from nudgevec.cells import Cells, Cutter
 from nudgevec.corpus import Floats, Ints
 from nudgevec.labels import Labels
 from nudgevec.metrics import Metric
 from nudgevec.motion import bulged, height
+from nudgevec.parallel import ordered
 
 # Scores are inner products of vectors of about unit length in float64: above their rounding errors, and
 # far below any difference that a float32 vector can express.
@@ -68,28 +68,27 @@ class Steps:
         return np.multiply(np.bincount(self.query[before], gained, minlength=len(self.at_zero)), self.unit)
 
 
-def sweep(cells: Iterable[Cells], labels: Labels, metric: Metric, end: float) -> Steps:
+def sweep(cutter: Cutter, labels: Labels, metric: Metric, end: float) -> Steps:
     """Walk through all crossings of all cells, up to the angle ``end``. ``labels`` are the relevant ones."""
     bits = 62 - max(10, int(labels.queries).bit_length())
     tables = _Values(metric, labels, bits)
     at_zero = np.zeros(labels.queries, np.int64)
-    phi, query, delta = [np.empty(0)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    crossings = [np.empty(0)]
-    for batch in cells:
+
+    def walk(group: slice) -> tuple[Floats, Ints, Ints, Floats]:
+        batch = cutter.cells(group)
+        if batch is None:
+            return np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
         entries, ranks = _rank_events(batch, metric.k)
         tables.add_at_zero(at_zero, batch, entries, ranks)
-        parts = tables.steps(batch, entries, ranks)
-        crossings += [parts[1][0], ranks.touches]
-        for part in parts:
-            counts = (part[0] < end) & (part[2] != 0)
-            phi.append(part[0][counts])
-            query.append(part[1][counts])
-            delta.append(part[2][counts])
-    angle, of_query, change = np.concatenate(phi), np.concatenate(query), np.concatenate(delta)
+        gains = tables.steps(batch, entries, ranks)
+        phi, query, delta = (np.concatenate(column) for column in zip(*gains, strict=True))
+        counts = (phi < end) & (delta != 0)
+        return phi[counts], query[counts], delta[counts], np.concatenate([gains[1][0], ranks.touches])
+
+    parts = zip(*ordered(walk, cutter.groups), strict=True)
+    angle, query, delta, crossings = (np.concatenate(part) for part in parts)
     order = np.argsort(angle, kind="stable")
-    return Steps(
-        angle[order], of_query[order], change[order], np.unique(np.concatenate(crossings)), at_zero, 2.0**-bits
-    )
+    return Steps(angle[order], query[order], delta[order], np.unique(crossings), at_zero, 2.0**-bits)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
-"""Documents in tiles: the original vectors, and a float32 version of known precision to filter with."""
+"""Documents in tiles: stretches of the corpus without the rows to leave out, and their float32 version."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,69 +17,82 @@ Singles = npt.NDArray[np.float32]
 UNIT_ROUNDOFF = 2.0**-24
 
 
-@dataclass(frozen=True)
-class Tile:
-    """Some rows of the corpus: as they are, and in float32 (of unit length for cosine)."""
-
-    rows: Ints
-    vectors: Array
-    single: Singles
-    longest: float
-    """A bound on the length of the float32 rows."""
-
-    @property
-    def margin(self) -> float:
-        """A bound on the error of the float32 inner product of a unit query and any row.
-
-        With u = 2^-24 and rows x of d numbers: rounding q and x costs at most u|x| each; a float32 inner
-        product in any order at most d u/(1 - d u) |x|; normalising by a float32 length (itself off by
-        (d/2 + 2) u) at most (d/2 + 4) u |x|. Together below (1.5 d + 16) u |x| (1 + 1e-2) for every d up
-        to 100,000.
-        """
-        return error_of(self.single.shape[1]) * self.longest + 1e-30
-
-
 def error_of(dim: int) -> float:
-    """The bound above, per unit of length."""
+    """A bound on the error of the float32 inner product of a unit query and a row, per unit of the row's length.
+
+    With u = 2^-24 and rows x of d numbers: rounding q and x costs at most u|x| each; a float32 inner
+    product in any order at most d u/(1 - d u) |x|; normalising by a float32 length (itself off by
+    (d/2 + 2) u) at most (d/2 + 4) u |x|. Together below (1.5 d + 16) u |x| (1 + 1e-2) for every d up
+    to 100,000.
+    """
     return 1.01 * (1.5 * dim + 16) * UNIT_ROUNDOFF
 
 
-def tiles(reader: Reader, skip: Ints, width: Callable[[], int], *, cosine: bool) -> Iterator[Tile]:
-    """All documents but those in ``skip`` (sorted), at most ``width()`` at a time."""
+class Single(NamedTuple):
+    """Rows in float32 (of unit length for cosine) to filter with, and a bound on their length."""
+
+    rows: Singles
+    longest: float
+
+    @property
+    def margin(self) -> float:
+        """A bound on the error of the inner product of a unit query and any row."""
+        return error_of(self.rows.shape[1]) * self.longest + 1e-30
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A stretch of the corpus as it is, and which places of it count (all, where ``seen`` is None)."""
+
+    reader: Reader
+    first: int
+    block: Array
+    seen: Ints | None
+    cosine: bool
+
+    def __len__(self) -> int:
+        return len(self.block) if self.seen is None else len(self.seen)
+
+    def at(self, number: Ints) -> Ints:
+        """The places in the block of documents counted among those that count."""
+        return number if self.seen is None else self.seen[number]
+
+    def single(self) -> Single:
+        """The float32 version of the documents that count, checked."""
+        vectors = self.block if self.seen is None else self.block[self.seen]
+        with np.errstate(over="ignore"):
+            single = np.ascontiguousarray(vectors, dtype=np.float32)
+        square = np.einsum("ij,ij->i", single, single)
+        length = np.sqrt(square)
+        odd = np.flatnonzero(~((square > 1e-30) & (square < 1e30)))
+        if len(odd):
+            where = self.first + self.at(odd)
+            check_finite(vectors[odd], where, self.reader)
+            exact = lengths(vectors[odd])
+            if self.cosine:
+                check_nonzero(exact, where, self.reader)
+                single = np.array(single)
+                single[odd] = vectors[odd] / exact[:, None]
+                length[odd] = 1.0
+            elif (exact > 1e15).any():
+                name = self.reader.name(int(where[exact > 1e15][0]))
+                raise VectorError(f"documents: {name} is longer than 1e15; rescale the vectors")
+            else:
+                length[odd] = exact
+        if self.cosine:
+            return Single(single / length[:, None], 1.0 + 1e-3)
+        return Single(single, 1.01 * float(length.max()))
+
+
+def tiles(reader: Reader, skip: Ints, first_width: int, width: int, *, cosine: bool) -> Iterator[Tile]:
+    """All documents but those in ``skip`` (sorted), at most ``width`` at a time, ``first_width`` the first time."""
+    wanted = first_width
     for first, block in reader.blocks():
         end = 0
         while end < len(block):
-            offset, end = end, end + width()
-            vectors = block[offset:end]
-            rows = np.arange(first + offset, first + offset + len(vectors))
-            hidden = skip[np.searchsorted(skip, rows[0]) : np.searchsorted(skip, rows[-1], side="right")]
-            if len(hidden):
-                seen = np.delete(np.arange(len(vectors)), hidden - rows[0])
-                vectors, rows = vectors[seen], rows[seen]
-            if len(rows):
-                yield _tile(rows, vectors, reader, cosine)
-
-
-def _tile(rows: Ints, vectors: Array, reader: Reader, cosine: bool) -> Tile:
-    with np.errstate(over="ignore"):
-        single = np.ascontiguousarray(vectors, dtype=np.float32)
-    square = np.einsum("ij,ij->i", single, single)
-    length = np.sqrt(square)
-    odd = np.flatnonzero(~((square > 1e-30) & (square < 1e30)))
-    if len(odd):
-        where = rows[odd]
-        check_finite(vectors[odd], where, reader)
-        exact = lengths(vectors[odd])
-        if cosine:
-            check_nonzero(exact, where, reader)
-            single = np.array(single)
-            single[odd] = vectors[odd] / exact[:, None]
-            length[odd] = 1.0
-        elif (exact > 1e15).any():
-            name = reader.name(int(where[exact > 1e15][0]))
-            raise VectorError(f"documents: {name} is longer than 1e15; rescale the vectors")
-        else:
-            length[odd] = exact
-    if cosine:
-        return Tile(rows, vectors, single / length[:, None], 1.0 + 1e-3)
-    return Tile(rows, vectors, single, 1.01 * float(length.max()))
+            offset, end = end, min(end + wanted, len(block))
+            hidden = skip[slice(*np.searchsorted(skip, [first + offset, first + end]))]
+            seen = np.delete(np.arange(end - offset), hidden - first - offset) if len(hidden) else None
+            if seen is None or len(seen):
+                yield Tile(reader, first + offset, block[offset:end], seen, cosine)
+                wanted = width

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.cells import cells
+from nudgevec.cells import Cutter
 from nudgevec.corpus import Corpus, Floats, Queries, Reader, as_queries, lengths, unit_rows
 from nudgevec.curve import Choice, Curve, choose, trace
-from nudgevec.engines import ENGINES
+from nudgevec.engines import ENGINES, pick
 from nudgevec.errors import LabelError, NotFittedError, NudgeWarning, OptionError, VectorError
 from nudgevec.gather import gather
 from nudgevec.labels import Labels, read_labels
@@ -194,8 +194,10 @@ class NudgeN:
         self, reader: Reader, motion: Motion, queries: Floats, answers: Labels, metric: Metric
     ) -> tuple[Curve, Choice]:
         """Scan, sweep, choose."""
-        still = nearest(reader, queries, metric.k + 1, cosine=motion.turns, skip=motion.rows, engine=self.engine)
-        steps = sweep(cells(motion, queries, still, answers, metric.k), answers, metric, motion.end)
+        engine = pick(self.engine, float(len(queries)) * reader.rows * reader.dim)
+        still = nearest(reader, queries, metric.k + 1, cosine=motion.turns, skip=motion.rows, engine=engine)
+        cutter = Cutter(motion, queries, still, answers, metric.k, engine)
+        steps = sweep(cutter, answers, metric, motion.end)
         curve, angles = trace(steps, motion)
         choice = choose(curve, angles, steps, motion, self.guard)
         if choice.gamma == 0 and choice.best_gamma > 0:

@@ -1,4 +1,4 @@
-"""Engines: where the scan over the corpus is computed.
+"""Engines: where the large products are computed.
 
 An engine only filters: of all (query, document) scores it finds those that may exceed a floor, fast and in
 low precision, and never misses one. What it lets through is scored again in float64 by the caller, so every
@@ -7,20 +7,22 @@ engine gives the same answer.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from nudgevec.corpus import Floats, Ints
 from nudgevec.errors import OptionError
-from nudgevec.tiles import Tile
+from nudgevec.tiles import Singles, Tile
 
 ENGINES = ("auto", "numpy", "torch")
 
+Result = TypeVar("Result")
+
 
 class Survivors(NamedTuple):
-    """Scores that may exceed the floor: query numbers, and places within the tile."""
+    """Documents of a tile whose scores may exceed the floor: query numbers, and places in the block."""
 
     tile: Tile
     query: Ints
@@ -28,28 +30,68 @@ class Survivors(NamedTuple):
 
 
 class Sieve(Protocol):
-    """A filter set up for some queries."""
+    """A filter for a scan over the corpus, set up for some queries."""
+
+    @property
+    def first_width(self) -> int:
+        """How many documents the first tile should have. It sets the floor for the rest."""
 
     @property
     def width(self) -> int:
-        """How many documents the next tile should have."""
+        """How many documents the other tiles should have."""
 
-    def feed(self, tile: Tile, floor: Floats) -> list[Survivors]:
-        """Filter one tile against each query's floor. Survivors of earlier tiles may come with it."""
+    def scan(self, tiles: Iterator[Tile], floor: Floats, finish: Callable[[Survivors], Result]) -> Iterator[Result]:
+        """Filter all tiles against each query's floor, which may rise meanwhile, and finish what is left of
+        each, possibly in other threads. Results come in the order of the documents."""
 
-    def flush(self) -> list[Survivors]:
-        """The survivors that are still under way."""
+
+class Columns(NamedTuple):
+    """Moving documents in float32: at angle zero, and where they stop; and the largest error of their scores."""
+
+    first: Singles
+    last: Singles
+    bulge: Singles
+    """How far a score can exceed the larger of its two ends on the way, as a factor (see ``motion.bulged``)."""
+    slack: Singles
+
+
+class Met(NamedTuple):
+    """Pairs of a query and a column that may matter, in order, and the scores at both ends."""
+
+    query: Ints
+    column: Ints
+    first: Singles
+    last: Singles
+
+
+class Meeting(Protocol):
+    """A filter for the documents that move."""
+
+    @property
+    def group_scores(self) -> int:
+        """How many scores to ask for at a time."""
+
+    @property
+    def group_queries(self) -> int:
+        """But for at least so many queries."""
+
+    def among(self, queries: Floats, threshold: Singles, k: int) -> Met:
+        """The columns that can come above each query's threshold somewhere on their way, and above what k
+        columns never fall below. Called from several threads."""
 
 
 class Engine(Protocol):
-    """What sets up a filter."""
+    """What sets up filters."""
 
     @property
     def name(self) -> str:
         """What the engine is called in options."""
 
     def sieve(self, queries: Floats, k: int) -> Sieve:
-        """A filter for these unit queries; k survivors per query are wanted in the end."""
+        """For these unit queries, of which k survivors each are wanted in the end."""
+
+    def meeting(self, columns: Columns) -> Meeting:
+        """For these moving documents."""
 
 
 def pick(name: str, work: float) -> Engine:
@@ -77,11 +119,11 @@ def _torch_pays(work: float) -> bool:
     return torch_engine.is_fast()
 
 
-def kth_of_maxima(maxima: npt.NDArray[np.float32], k: int) -> npt.NDArray[np.float32]:
+def kth_of_maxima(maxima: Singles, k: int) -> Singles:
     """The k-th largest of each line: with the maxima of stretches of documents, a height k documents reach.
 
     Finding the maxima is one pass over the scores; finding the k best themselves would be many.
     """
     place = maxima.shape[1] - k
-    kth: npt.NDArray[np.float32] = np.partition(maxima, place, axis=1)[:, place]
+    kth: Singles = np.partition(maxima, place, axis=1)[:, place]
     return kth

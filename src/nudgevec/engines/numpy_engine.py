@@ -1,13 +1,20 @@
-"""The engine of the base install: float32 products by NumPy's BLAS, one comparison per score."""
+"""The engine of the base install: float32 products by NumPy's BLAS, one comparison per score, on all cores."""
 
 from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Floats
-from nudgevec.engines import Survivors, kth_of_maxima
-from nudgevec.tiles import Singles, Tile
+from nudgevec import parallel
+from nudgevec.corpus import Floats, Ints
+from nudgevec.engines import Columns, Met, Result, Survivors, kth_of_maxima
+from nudgevec.lines import kth_largest
+from nudgevec.parallel import ordered
+from nudgevec.tiles import Single, Singles, Tile
 
 # Scores of one tile: 2 million float32, 8 MB.
 _TILE_SCORES = 1 << 21
@@ -20,45 +27,79 @@ class NumpyEngine:
 
     name = "numpy"
 
-    def sieve(self, queries: Floats, k: int) -> NumpySieve:
+    def sieve(self, queries: Floats, k: int) -> CpuSieve:
         return NumpySieve(queries, k)
 
+    def meeting(self, columns: Columns) -> NumpyMeeting:
+        return NumpyMeeting(columns)
 
-class NumpySieve:
+
+class CpuSieve:
+    """What filters on the CPU have in common: tiles go to threads, one each."""
+
+    first_width: int
+    width: int
+
+    def __init__(self, queries: int, first_scores: int, tile_scores: int) -> None:
+        self.count = queries
+        self.first_width = max(256, first_scores // queries)
+        self.width = max(256, tile_scores // min(queries, _QUERIES))
+
+    def prepared(self, tile: Tile) -> Any:
+        """The tile in the form that is multiplied."""
+        raise NotImplementedError
+
+    def over(self, prepared: Any, floor: Floats, queries: slice) -> tuple[Ints, Ints]:
+        """(query, number in the tile) of the scores that may exceed the floor."""
+        raise NotImplementedError
+
+    def scan(self, tiles: Iterator[Tile], floor: Floats, finish: Callable[[Survivors], Result]) -> Iterator[Result]:
+        def filtered(tile: Tile, prepared: Any, queries: slice) -> Result:
+            query, number = self.over(prepared, floor[queries], queries)
+            return finish(Survivors(tile, query + queries.start, tile.at(number)))
+
+        def whole(tile: Tile) -> list[Result]:
+            prepared = self.prepared(tile)
+            return [filtered(tile, prepared, some) for some in self._parts(_QUERIES)]
+
+        # Nothing is known before the first tile, so its queries are shared out among the threads.
+        first = next(tiles, None)
+        if first is None:
+            return
+        prepared = self.prepared(first)
+        share = min(_QUERIES, -(-self.count // parallel.cores()))
+        yield from ordered(lambda some: filtered(first, prepared, some), self._parts(share))
+        for results in ordered(whole, tiles):
+            yield from results
+
+    def _parts(self, step: int) -> list[slice]:
+        return [slice(begin, min(begin + step, self.count)) for begin in range(0, self.count, step)]
+
+
+class NumpySieve(CpuSieve):
     """Filters with float32 products, documents by rows and queries by columns."""
 
     def __init__(self, queries: Floats, k: int) -> None:
+        super().__init__(len(queries), _FIRST_SCORES, _TILE_SCORES)
         self.k = k
         self.queries = np.ascontiguousarray(queries.T, dtype=np.float32)
-        # The first tile sets the floor for the rest, and is worth being large.
-        self.width = max(256, _FIRST_SCORES // len(queries))
-        self._next_width = max(256, _TILE_SCORES // min(len(queries), _QUERIES))
-        self._scores = np.empty(0, np.float32)
-        self._over = np.empty(0, np.bool_)
+        self.scratch = _Scratch()
 
-    def feed(self, tile: Tile, floor: Floats) -> list[Survivors]:
-        self.width = self._next_width
-        found = []
-        for begin in range(0, len(floor), _QUERIES):
-            some = slice(begin, begin + _QUERIES)
-            columns = self.queries[:, some]
-            scores, over = self._scratch(len(tile.rows), columns.shape[1])
-            np.matmul(tile.single, columns, out=scores)
-            level = floor[some]
-            if np.isneginf(level).any():
-                level = np.maximum(level, self._own_floor(scores) - tile.margin)
-            bar = np.nextafter((level - tile.margin).astype(np.float32), np.float32(-np.inf))
-            np.greater_equal(scores, bar, out=over)
-            place, query = np.divmod(np.flatnonzero(over), scores.shape[1])
-            found.append(Survivors(tile, query + begin, place))
-        return found
+    def prepared(self, tile: Tile) -> Single:
+        return tile.single()
 
-    def _scratch(self, rows: int, columns: int) -> tuple[Singles, npt.NDArray[np.bool_]]:
-        """Room for the scores of a tile: fresh memory would cost as much as comparing them."""
-        size = rows * columns
-        if len(self._scores) < size:
-            self._scores, self._over = np.empty(size, np.float32), np.empty(size, np.bool_)
-        return self._scores[:size].reshape(rows, columns), self._over[:size].reshape(rows, columns)
+    def over(self, prepared: Single, floor: Floats, queries: slice) -> tuple[Ints, Ints]:
+        columns = self.queries[:, queries]
+        scores = self.scratch.room("scores", (len(prepared.rows), columns.shape[1]), np.float32)
+        np.matmul(prepared.rows, columns, out=scores)
+        level = floor
+        if np.isneginf(level).any():
+            level = np.maximum(level, self._own_floor(scores) - prepared.margin)
+        bar = np.nextafter((level - prepared.margin).astype(np.float32), np.float32(-np.inf))
+        over = self.scratch.room("over", scores.shape, np.bool_)
+        np.greater_equal(scores, bar, out=over)
+        number, query = np.divmod(np.flatnonzero(over), scores.shape[1])
+        return query, number
 
     def _own_floor(self, scores: Singles) -> Singles:
         """What k documents of the tile itself reach, for every query."""
@@ -68,5 +109,49 @@ class NumpySieve:
         stretches = scores[: len(scores) // length * length].reshape(-1, length, scores.shape[1])
         return kth_of_maxima(stretches.max(axis=1).T, self.k)
 
-    def flush(self) -> list[Survivors]:
-        return []
+
+class NumpyMeeting:
+    """Filters moving documents with two float32 products."""
+
+    # Few enough scores to stay in the cache, enough queries for products to be fast.
+    group_scores = 1 << 19
+    group_queries = 256
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.scratch = _Scratch()
+
+    def among(self, queries: Floats, threshold: Singles, k: int) -> Met:
+        first_of, last_of, bulge, slack = self.columns
+        asked = queries.astype(np.float32)
+        shape = len(asked), len(first_of)
+        first, last, bound = (self.scratch.room(name, shape, np.float32) for name in ("first", "last", "bound"))
+        np.matmul(asked, first_of.T, out=first)
+        np.matmul(asked, last_of.T, out=last)
+        np.minimum(first, last, out=bound)
+        bound -= slack
+        bar = kth_largest(bound, np.full(len(bound), k))
+        # Bounds on a sinusoid are these where they are positive; what is not is left to those who look closer.
+        level = np.maximum(threshold, bar)
+        level[level <= 0] = -np.inf
+        np.maximum(first, last, out=bound)
+        bound += slack
+        bound *= bulge
+        over = self.scratch.room("over", shape, np.bool_)
+        np.greater_equal(bound, level[:, None], out=over)
+        found = np.flatnonzero(over)
+        query, column = np.divmod(found, shape[1])
+        return Met(query, column, first.ravel()[found], last.ravel()[found])
+
+
+class _Scratch(threading.local):
+    """Room for scores, for each thread: fresh memory would cost as much as comparing them."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, npt.NDArray[Any]] = {}
+
+    def room(self, name: str, shape: tuple[int, int], kind: Any) -> npt.NDArray[Any]:
+        size = shape[0] * shape[1]
+        if name not in self.kept or len(self.kept[name]) < size:
+            self.kept[name] = np.empty(size, kind)
+        return self.kept[name][:size].reshape(shape)

@@ -6,20 +6,22 @@ float64 like everything else.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Floats
-from nudgevec.engines import Survivors, kth_of_maxima
+from nudgevec import parallel
+from nudgevec.corpus import Floats, Ints
+from nudgevec.engines import Result, Survivors, kth_of_maxima
+from nudgevec.engines.numpy_engine import CpuSieve, NumpyEngine
 from nudgevec.errors import MissingExtraError
 from nudgevec.tiles import UNIT_ROUNDOFF, Tile, error_of
 
 # Scores of one tile: 4 million bfloat16, 8 MB.
 _TILE_SCORES = 1 << 22
 _FIRST_SCORES = 1 << 24
-_QUERIES = 2048
 # More than the relative error of rounding to bfloat16 (8 bits of precision, to nearest).
 _ROUNDING = 2.0**-8
 
@@ -39,7 +41,7 @@ def is_fast() -> bool:
     return torch.backends.cpu.get_cpu_capability().startswith("AVX512") and asked is not None and bool(asked())
 
 
-class TorchEngine:
+class TorchEngine(NumpyEngine):
     """bfloat16 on the CPU."""
 
     name = "torch"
@@ -48,7 +50,14 @@ class TorchEngine:
         return TorchSieve(queries, k)
 
 
-class TorchSieve:
+class _Coarse(NamedTuple):
+    """A tile in bfloat16, and a bound on the error of each query's scores."""
+
+    rows: Any
+    margin: Floats
+
+
+class TorchSieve(CpuSieve):
     """Filters with bfloat16 products, queries by rows and documents by columns.
 
     The error of a score, for a unit query q and a row x, is at most |q - q'| |x'| + |q| |x - x'| for the
@@ -57,37 +66,44 @@ class TorchSieve:
     """
 
     def __init__(self, queries: Floats, k: int) -> None:
+        super().__init__(len(queries), _FIRST_SCORES, _TILE_SCORES)
         torch = _torch()
         self.torch = torch
         self.k = k
         exact = torch.from_numpy(queries)
         self.queries = exact.to(torch.bfloat16)
         self.lost = (exact - self.queries.double()).norm(dim=1).numpy() * (1 + 1e-6)
-        # The first tile sets the floor for the rest, and is worth being large.
-        self.width = max(256, _FIRST_SCORES // len(queries))
-        self._next_width = max(256, _TILE_SCORES // min(len(queries), _QUERIES))
 
-    def feed(self, tile: Tile, floor: Floats) -> list[Survivors]:
+    def scan(self, tiles: Iterator[Tile], floor: Floats, finish: Callable[[Survivors], Result]) -> Iterator[Result]:
+        threads = self.torch.get_num_threads()
+        try:
+            yield from super().scan(tiles, floor, finish)
+        finally:
+            self.torch.set_num_threads(threads)
+
+    def prepared(self, tile: Tile) -> _Coarse:
         torch = self.torch
-        self.width = self._next_width
-        single = torch.from_numpy(tile.single if tile.single.flags.writeable else tile.single.copy())
+        if parallel.cores() > 1:
+            torch.set_num_threads(1)
+        rows, longest = tile.single()
+        single = torch.from_numpy(rows if rows.flags.writeable else rows.copy())
         coarse = single.to(torch.bfloat16)
         lost = float((single - coarse.float()).norm(dim=1).max()) * (1 + 1e-3)
-        adding = (2 * single.shape[1] + 16) * UNIT_ROUNDOFF + error_of(single.shape[1])
-        margin = self.lost * tile.longest * 1.01 + lost + 1.02 * adding * tile.longest + 1e-30
-        found = []
-        for begin in range(0, len(floor), _QUERIES):
-            some = slice(begin, begin + _QUERIES)
-            scores = self.queries[some] @ coarse.T
-            level = floor[some]
-            if np.isneginf(level).any():
-                level = np.maximum(level, self._own_floor(scores) - margin[some])
-            # Rounding keeps the order: a sum of at least the bar is rounded to at least the rounded bar.
-            bar = np.nextafter((level - margin[some]).astype(np.float32), np.float32(-np.inf))
-            over = _at_least(scores, torch.from_numpy(bar).to(torch.bfloat16))
-            query, place = np.divmod(np.flatnonzero(over), scores.shape[1])
-            found.append(Survivors(tile, query + begin, place))
-        return found
+        adding = (2 * rows.shape[1] + 16) * UNIT_ROUNDOFF + error_of(rows.shape[1])
+        return _Coarse(coarse, self.lost * longest * 1.01 + lost + 1.02 * adding * longest + 1e-30)
+
+    def over(self, prepared: _Coarse, floor: Floats, queries: slice) -> tuple[Ints, Ints]:
+        torch = self.torch
+        scores = self.queries[queries] @ prepared.rows.T
+        margin = prepared.margin[queries]
+        level = floor
+        if np.isneginf(level).any():
+            level = np.maximum(level, self._own_floor(scores) - margin)
+        # Rounding keeps the order: a sum of at least the bar is rounded to at least the rounded bar.
+        bar = np.nextafter((level - margin).astype(np.float32), np.float32(-np.inf))
+        over = _at_least(scores, torch.from_numpy(bar).to(torch.bfloat16))
+        query, number = np.divmod(np.flatnonzero(over), scores.shape[1])
+        return query, number
 
     def _own_floor(self, scores: Any) -> Floats:
         """What k documents of the tile itself reach, for every query."""
@@ -98,9 +114,6 @@ class TorchSieve:
         stretches = scores[:, : documents // length * length].reshape(queries, -1, length)
         best = kth_of_maxima(stretches.amax(dim=2).float().numpy(), self.k).astype(np.float64)
         return best - np.abs(best) * _ROUNDING
-
-    def flush(self) -> list[Survivors]:
-        return []
 
 
 def _at_least(scores: Any, bar: Any) -> npt.NDArray[np.bool_]:

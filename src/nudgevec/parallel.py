@@ -1,0 +1,90 @@
+"""Threads: one function on many pieces at once, its results in order.
+
+NumPy lets other threads run while it works, so pieces of a scan run side by side. Meanwhile each product runs
+on the one thread that asked for it: many products at once use the cores better than one product split up,
+and everything around the products is shared out too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
+
+
+def ordered(function: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
+    """``map(function, pieces)`` on all cores. Pieces are taken when a thread is about to be free for them."""
+    workers = cores()
+    if workers == 1:
+        yield from map(function, pieces)
+        return
+    waiting: deque[Future[Result]] = deque()
+    with _products.single_threaded(), ThreadPoolExecutor(workers, "nudgevec") as pool:
+        try:
+            for piece in pieces:
+                waiting.append(pool.submit(function, piece))
+                if len(waiting) > workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def everywhere(function: Callable[[slice], object], size: int, step: int) -> None:
+    """Call ``function`` for slices that together cover ``size`` rows, on all cores."""
+    pieces = [slice(begin, min(begin + step, size)) for begin in range(0, size, step)]
+    for _ in ordered(function, pieces) if len(pieces) > 1 else map(function, pieces):
+        pass
+
+
+def cores() -> int:
+    """How many threads to use: one for each core this process may run on, or as many as its BLAS is set to."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(allowed, _products.threads()))
+
+
+class _Products:
+    """Keeps the products of NumPy to one thread each for as long as anybody wants that."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.users = 0
+        self.blas = ThreadpoolController().select(user_api="blas")
+        self.limit: Any = None
+        self.usual = 0
+
+    def threads(self) -> int:
+        """How many they take otherwise."""
+        with self.lock:
+            if self.users == 0:
+                self.usual = min((int(each["num_threads"]) for each in self.blas.info()), default=sys.maxsize)
+            return self.usual
+
+    @contextmanager
+    def single_threaded(self) -> Iterator[None]:
+        with self.lock:
+            self.users += 1
+            if self.users == 1:
+                self.limit = self.blas.limit(limits=1)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.users -= 1
+                if self.users == 0:
+                    self.limit.restore_original_limits()
+
+
+_products = _Products()
