@@ -7,11 +7,22 @@ import pytest
 
 from nudgevec import ArrayCorpus, NudgeM, NudgeN, demo, engines, evaluate
 from nudgevec.corpus import Reader
+from nudgevec.engines import device_engine
+from nudgevec.engines.device_engine import DeviceEngine
 from nudgevec.errors import OptionError
 from nudgevec.nearest import nearest
 from problems import learnable
 
-OTHERS = [name for name in engines.ENGINES if name not in ("auto", "numpy")]
+OTHERS = ["torch", "device"]
+
+
+@pytest.fixture(params=["numpy", *OTHERS])
+def engine(request, monkeypatch):
+    """The name of each engine in turn. The one for GPUs runs on CPU tensors, in tiles that are not too few."""
+    if request.param == "device":
+        monkeypatch.setattr(engines, "_torch_engine", lambda: DeviceEngine("cpu"))
+        monkeypatch.setattr(device_engine, "_TILE_BYTES", 1 << 17)
+    return "numpy" if request.param == "numpy" else "torch"
 
 
 def emoji():
@@ -37,7 +48,6 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.parametrize("engine", OTHERS)
 @pytest.mark.parametrize("method", [NudgeN, NudgeM])
 @pytest.mark.parametrize("metric", ["capped_recall@1", "ndcg@10"])
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -50,7 +60,6 @@ def test_same_answer(engine, method, metric, name):
     assert np.array_equal(one.patch_.after, other.patch_.after)
 
 
-@pytest.mark.parametrize("engine", ["numpy", *OTHERS])
 @pytest.mark.parametrize("spread", [1.0, 1e-3, 1e-6, 1e-9])
 def test_nearest_however_close_the_scores(engine, spread):
     """Down to differences that no filter can see."""
@@ -70,7 +79,6 @@ def test_nearest_however_close_the_scores(engine, spread):
     np.testing.assert_allclose(found.score, best.astype(np.float64), rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("engine", OTHERS)
 def test_evaluate_is_the_same(engine):
     documents, _, validation = emoji()
     one, other = (evaluate(documents, *validation, engine=each) for each in ("numpy", engine))
@@ -87,7 +95,6 @@ def test_auto_weighs_the_work():
     assert engines.pick("auto", 1e6).name == "numpy"
 
 
-@pytest.mark.parametrize("engine", ["numpy", *OTHERS])
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 def test_read_only_files(engine, similarity, tmp_path):
     documents, _, validation, _ = learnable()
@@ -98,7 +105,6 @@ def test_read_only_files(engine, similarity, tmp_path):
     assert np.array_equal(one.per_query, other.per_query)
 
 
-@pytest.mark.parametrize("engine", ["numpy", *OTHERS])
 @pytest.mark.parametrize("size", [1e-23, 1e-15, 1.0, 1e10])
 def test_dot_products_of_any_size(engine, size):
     random = np.random.default_rng(0)

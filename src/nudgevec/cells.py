@@ -9,6 +9,7 @@ in float64.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -23,10 +24,12 @@ from nudgevec.nearest import Nearest, pair_dots
 from nudgevec.parallel import everywhere
 from nudgevec.tiles import Singles, error_of
 
-# The scores of a group of queries, at most.
+# The scores of a group of queries, at most, where engines ask for a number of queries.
 _LARGEST_GROUP = 1 << 23
-# Documents prepared at a time.
-_ROWS = 4096
+# Straight rays are cut into so many intervals from the beginning: over all angles a still label falls to zero.
+_RAYS = 2
+# Documents prepared at a time, by one thread.
+_ROWS = 512
 # A cell is swept as it is when it holds at most this much work, in (label, document) pairs; one more
 # label is counted in for scoring each document again.
 _CELL_PAIRS = 64
@@ -67,7 +70,7 @@ class Cutter:
         self.columns = _columns(motion)
         self.meeting = engine.meeting(self.columns)
         width = max(1, len(motion))
-        step = min(max(self.meeting.group_scores // width, self.meeting.group_queries), _LARGEST_GROUP // width)
+        step = max(self.meeting.group_scores // width, min(self.meeting.group_queries, _LARGEST_GROUP // width))
         step = max(1, min(step, -(-len(queries) // parallel.cores())))
         self.groups = [slice(begin, min(begin + step, len(queries))) for begin in range(0, len(queries), step)]
 
@@ -76,25 +79,32 @@ class Cutter:
         known = _Known.of(self.labels, group, self.motion, self.still)
         if len(known.query) == 0:
             return None
-        leaves = _cut(self._root(group, known), self.motion, self.k)
+        leaves = _cut(self._roots(group, known), self.motion, self.k)
         return _exact_cells(leaves, group.start, self.queries, self.motion, self.still, known) if leaves else None
 
-    def _root(self, group: slice, known: _Known) -> _Node:
-        """The first node, over all angles: what the scores at both ends leave in question."""
-        queries, still = self.queries[group], self.still.score[group]
+    def _roots(self, group: slice, known: _Known) -> list[_Node]:
+        """The first nodes, which cover all angles: what the scores at their ends leave in question."""
+        queries = self.queries[group]
         labelled = Layout(known.query, len(queries)).curves(self._label_curves(group, known))
-        rests = self._still_curves(still)
-        everything = np.float32(0), np.float32(self.motion.end)
-        lower, upper = rests.bounds(*everything)
-        bar = kth_largest(lower, np.full(len(queries), self.k))
-        alive, floor, _ = _label_range(labelled.bounds(*everything), bar)
-        threshold = np.where(alive.any(axis=1), np.maximum(bar, floor), np.float32(np.inf))
+        rests = self._still_curves(self.still.score[group])
+        spans = list(pairwise(self.columns.angles))
+        beginnings = [self._beginning(span, labelled, rests) for span in spans]
+        met = self.meeting.among(queries, [each.threshold for each in beginnings], self.k)
+        return [self._node(*each) for each in zip(beginnings, met, strict=True)]
 
-        met = self.meeting.among(queries, threshold, self.k)
-        line, place = np.nonzero(upper >= threshold[:, None])
+    def _beginning(self, span: tuple[float, float], labelled: Curves, rests: Curves) -> _Beginning:
+        labelled, rests = labelled.between(*span), rests.between(*span)
+        lower, upper = rests.bounds(*span)
+        bar = kth_largest(lower, np.full(len(lower), self.k))
+        alive, floor, _ = _label_range(labelled.bounds(*span), bar)
+        threshold = np.where(alive.any(axis=1), np.maximum(bar, floor), np.float32(np.inf))
+        return _Beginning(span, threshold, labelled, alive, rests, *np.nonzero(upper >= threshold[:, None]))
+
+    def _node(self, beginning: _Beginning, met: Met) -> _Node:
+        (low, high), _, labelled, alive, rests, line, place = beginning
         query = np.concatenate([met.query, line])
         column = np.concatenate([met.column, len(self.motion) + place])
-        parts = zip(self._moving_curves(met), rests, strict=True)
+        parts = zip(self._moving_curves(met).between(low, high), rests, strict=True)
         curves = Curves(*(np.concatenate([moving, resting[line, place]]) for moving, resting in parts))
         order = np.argsort(query, kind="stable")
         used, number = np.unique(query[order], return_inverse=True)
@@ -102,21 +112,17 @@ class Cutter:
         documents = layout.curves(Curves(*(part[order] for part in curves)))
         columns = layout.table(column[order], 0)
         ahead = np.zeros(len(used), np.int64)
-        return _Node(0, 0.0, self.motion.end, used, columns, ahead, documents, labelled.where(alive, used))
+        return _Node(0, low, high, used, columns, ahead, documents, labelled.where(alive, used))
 
     def _moving_curves(self, met: Met) -> Curves:
-        """Curves from scores at both ends.
-
-        With the slope taken from the ends, f(phi) = (first sin(stop - phi) + last sin phi) / sin stop: an
-        error in the ends grows by 1/cos(stop / 2) at most.
-        """
+        """Curves from scores at both ends."""
         stop = self.motion.stop[met.column].astype(np.float32)
-        slack = np.float32(1.5) * self.columns.slack[met.column]
-        if not self.motion.turns:
-            return Curves(met.first, met.last, stop, met.first, met.last, slack)
-        sine = np.sin(stop)
-        slope = np.where(sine > 0, (met.last - np.cos(stop) * met.first) / np.where(sine > 0, sine, 1), np.float32(0))
-        return Curves(met.first, slope, stop, met.first, met.last, slack * self.columns.bulge[met.column])
+        slope = met.last
+        if self.motion.turns:
+            sine = np.sin(stop)
+            rise = met.last - np.cos(stop) * met.first
+            slope = np.divide(rise, sine, out=np.zeros_like(rise), where=sine > 0)
+        return Curves(met.first, slope, stop, met.first, met.last, self.columns.slack[met.column])
 
     def _still_curves(self, score: Floats) -> Curves:
         first = score.astype(np.float32)
@@ -143,11 +149,26 @@ class Cutter:
         return Curves(*curves)
 
 
-def _columns(motion: Motion) -> Columns:
-    """The moving documents in float32, at angle zero and at their stops.
+class _Beginning(NamedTuple):
+    """What is known of an interval before looking at the moving documents: what they have to come above, the
+    labels and the still documents, and (line, place) of those in question."""
 
-    The error of a score is error_of(d) for each of the two products it is made from, and a few units in the
-    last place (32 more dimensions' worth) for joining them.
+    span: tuple[float, float]
+    threshold: Singles
+    labelled: Curves
+    alive: Mask
+    rests: Curves
+    line: Ints
+    place: Ints
+
+
+def _columns(motion: Motion) -> Columns:
+    """The moving documents in float32, at angle zero and at their stops, with the angles to begin with.
+
+    A product is off by error_of(d) per unit of length. Scores in between are joined from both, and so are slopes:
+    f(phi) = (first sin(stop - phi) + last sin phi) / sin stop for N, first cos phi + last sin phi for M. An
+    error in the ends grows by 1/cos(stop / 2) at most; joining costs a few units in the last place (32 more
+    dimensions' worth).
     """
     first, last = (np.empty(motion.direction.shape, np.float32) for _ in range(2))
 
@@ -160,8 +181,21 @@ def _columns(motion: Motion) -> Columns:
             last[part] = np.cos(stop) * start + np.sin(stop) * motion.direction[part]
 
     everywhere(fill, len(motion), _ROWS)
+    angles = [0.0, motion.end] if motion.turns else [motion.end * part / _RAYS for part in range(_RAYS + 1)]
+    reached = [np.minimum(phi, motion.stop) for phi in angles]
+    sine = np.sin(motion.stop)
+    weights = [(np.sin(motion.stop - phi) / sine, np.sin(phi) / sine) for phi in reached]
+    bulges = [1 / np.cos((end - begin) / 2) for begin, end in pairwise(reached)]
     slack = error_of(motion.direction.shape[1] + 32) * np.maximum(motion.length / motion.units, 1.0)
-    return Columns(first, last, (1 / np.cos(motion.stop / 2)).astype(np.float32), slack.astype(np.float32))
+    slack *= 1.5 / np.cos(motion.stop / 2)
+    return Columns(
+        first,
+        last,
+        angles,
+        [(of_first.astype(np.float32), of_last.astype(np.float32)) for of_first, of_last in weights],
+        [bulge.astype(np.float32) for bulge in bulges],
+        slack.astype(np.float32),
+    )
 
 
 class _Known(NamedTuple):
@@ -218,20 +252,19 @@ class _Node(NamedTuple):
     labelled: Curves
 
 
-def _cut(root: _Node, motion: Motion, k: int) -> list[_Leaf]:
+def _cut(roots: list[_Node], motion: Motion, k: int) -> list[_Leaf]:
     """Cut all angles into leaves.
 
     A document is in question where it can be in the top k and can meet a label that can be there too. A
     label that cannot be in the top k in an interval stays out of all its parts.
     """
     leaves: list[_Leaf] = []
-    stack = [root]
+    stack = list(roots)
     while stack:
         node = stack.pop()
-        low, high = np.float32(node.low), np.float32(node.high)
-        lower, upper = node.documents.bounds(low, high)
+        lower, upper = node.documents.bounds(node.low, node.high)
         bar = kth_largest(lower, k - node.ahead)
-        alive, floor, ceiling = _label_range(node.labelled.bounds(low, high), bar)
+        alive, floor, ceiling = _label_range(node.labelled.bounds(node.low, node.high), bar)
         keep = (upper >= np.maximum(bar, floor)[:, None]) & (lower <= ceiling[:, None])
         ahead = node.ahead + (lower > ceiling[:, None]).sum(axis=1)
         keep[~alive.any(axis=1) | (ahead >= k)] = False

@@ -15,10 +15,12 @@ import numpy.typing as npt
 from nudgevec.corpus import Floats, Ints, Queries
 from nudgevec.errors import LabelError
 from nudgevec.labels import Labels
+from nudgevec.parallel import everywhere
 
 # Documents with more labels than this are summed one by one, the others many at a time.
 _FEW = 64
 _CHUNK = 1 << 16
+_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,17 @@ def gather(labels: Labels, queries: Queries) -> Pull:
             part = slice(start, min(start + _CHUNK, first[document] + count[document]))
             total[document] += np.einsum("i,ij->j", weight[part], vectors[query[part]].astype(np.float64))
     light = by_count[heavy:]
-    for start in range(0, len(light), _CHUNK // 4):
-        some = light[start : start + _CHUNK // 4]
+
+    def add_up(part: slice) -> None:
+        some = light[part]
         sums = np.zeros((len(some), vectors.shape[1]))
         for turn in range(int(count[some[0]])):
             having = int(np.searchsorted(-count[some], -turn))
             label = first[some[:having]] + turn
             sums[:having] += weight[label, None] * vectors[query[label]]
         total[some] = sums
+
+    everywhere(add_up, len(light), _ROWS)
 
     document_of = np.repeat(np.arange(len(rows)), count)
     mass = np.bincount(document_of, np.abs(weight) * queries.length[query], minlength=len(rows)).astype(np.float64)

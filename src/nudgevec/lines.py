@@ -24,9 +24,14 @@ class Curves(NamedTuple):
     at_high: Singles
     slack: Singles
 
-    def bounds(self, low: np.float32, high: np.float32) -> tuple[Singles, Singles]:
+    def between(self, low: float, high: float) -> Curves:
+        """The same curves for an interval."""
+        ends = (height(self.score, self.slope, self.stop, np.float32(phi)) for phi in (low, high))
+        return self._replace(at_low=next(ends), at_high=next(ends))
+
+    def bounds(self, low: float, high: float) -> tuple[Singles, Singles]:
         """What the scores cannot leave between the two angles."""
-        arc = np.minimum(high, self.stop) - np.minimum(low, self.stop)
+        arc = np.minimum(np.float32(high), self.stop) - np.minimum(np.float32(low), self.stop)
         lower = np.minimum(self.at_low, self.at_high) - self.slack
         upper = np.maximum(self.at_low, self.at_high) + self.slack
         return bulged(lower, upper, arc)

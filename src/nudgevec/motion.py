@@ -27,6 +27,7 @@ import numpy.typing as npt
 from nudgevec.corpus import Array, Floats, Ints, Reader, check_nonzero, lengths
 from nudgevec.errors import VectorError
 from nudgevec.gather import Pull
+from nudgevec.parallel import everywhere
 
 Reals = npt.NDArray[Any]
 
@@ -34,6 +35,8 @@ Reals = npt.NDArray[Any]
 # stands at (or exactly opposite) the point it is pulled to, as well as float32 can tell.
 _CANCELLED = 1e-12
 _PARALLEL = 1e-6
+# Documents prepared at a time, by one thread.
+_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -89,12 +92,18 @@ class Motion:
 
     def moved(self, phi: float) -> Floats:
         """The moving documents at this angle, at their own length, in float64."""
-        start = self.start.astype(np.float64)
-        if not self.turns:
-            return start + self.scale * tan(phi) * self.direction
-        angle = np.minimum(phi, self.stop)[:, None]
-        unit = start / self.length[:, None]
-        return self.length[:, None] * (np.cos(angle) * unit + np.sin(angle) * self.direction)
+        moved = np.empty(self.direction.shape)
+
+        def move(part: slice) -> None:
+            start = self.start[part].astype(np.float64)
+            if self.turns:
+                angle, length = np.minimum(phi, self.stop[part])[:, None], self.length[part, None]
+                moved[part] = length * (np.cos(angle) * (start / length) + np.sin(angle) * self.direction[part])
+            else:
+                moved[part] = start + self.scale * tan(phi) * self.direction[part]
+
+        everywhere(move, len(self), _ROWS)
+        return moved
 
 
 def turning(pull: Pull, reader: Reader) -> Motion:
@@ -105,23 +114,29 @@ def turning(pull: Pull, reader: Reader) -> Motion:
     label it turns even through more than a right angle: that is what pushing away means.
     """
     start = reader.take(pull.rows)
-    length = lengths(start)
+    length, toward, away = (np.empty(len(start)) for _ in range(3))
+    direction = np.empty(pull.total.shape)
+    alive = np.empty(len(start), np.bool_)
+
+    def aim(part: slice) -> None:
+        length[part] = lengths(start[part])
+        size = lengths(pull.total[part])
+        alive[part] = size > _CANCELLED * pull.mass[part]
+        unit = start[part] / np.where(length[part] > 0, length[part], 1.0)[:, None]
+        target = pull.total[part] / np.where(alive[part], size, 1.0)[:, None]
+        toward[part] = np.einsum("ij,ij->i", unit, target)
+        tangent = target - toward[part, None] * unit
+        away[part] = lengths(tangent)
+        direction[part] = tangent / np.where(away[part] > 0, away[part], 1.0)[:, None]
+
+    everywhere(aim, len(start), _ROWS)
     check_nonzero(length, pull.rows, reader)
-    size = lengths(pull.total)
-    alive = size > _CANCELLED * pull.mass
-
-    unit = start / length[:, None]
-    target = pull.total / np.where(alive, size, 1.0)[:, None]
-    toward = np.einsum("ij,ij->i", unit, target)
-    tangent = target - toward[:, None] * unit
-    away = lengths(tangent)
     moves = alive & (away > _PARALLEL) & ((toward >= -_CANCELLED) | pull.pushed)
-
     return Motion(
         rows=pull.rows[moves],
-        start=start[moves],
+        start=_picked(start, moves),
         length=length[moves],
-        direction=tangent[moves] / away[moves, None],
+        direction=_picked(direction, moves),
         stop=np.arctan2(away[moves], toward[moves]),
         labels=pull.labels[moves],
         turns=True,
@@ -130,7 +145,14 @@ def turning(pull: Pull, reader: Reader) -> Motion:
 
 def sliding(pull: Pull, reader: Reader) -> Motion:
     """NUDGE-M: straight rays along the pull, for documents whose labels do not cancel."""
-    size = lengths(pull.total)
+    size = np.empty(len(pull.rows))
+    direction = np.empty(pull.total.shape)
+
+    def aim(part: slice) -> None:
+        size[part] = lengths(pull.total[part])
+        direction[part] = pull.total[part] / np.where(size[part] > 0, size[part], 1.0)[:, None]
+
+    everywhere(aim, len(size), _ROWS)
     moves = size > _CANCELLED * pull.mass
     start = reader.take(pull.rows[moves])
     length = lengths(start)
@@ -144,12 +166,17 @@ def sliding(pull: Pull, reader: Reader) -> Motion:
         rows=pull.rows[moves],
         start=start,
         length=length,
-        direction=pull.total[moves] / size[moves, None],
+        direction=_picked(direction, moves),
         stop=np.full(int(moves.sum()), pi / 2),
         labels=pull.labels[moves],
         turns=False,
         scale=scale,
     )
+
+
+def _picked(rows: Array, which: npt.NDArray[np.bool_]) -> Array:
+    """Some rows; no copy where that is all of them, as it mostly is."""
+    return rows if which.all() else rows[which]
 
 
 def bulged(lower: Reals, upper: Reals, arc: Reals) -> tuple[Reals, Reals]:

@@ -46,17 +46,23 @@ class Sieve(Protocol):
 
 
 class Columns(NamedTuple):
-    """Moving documents in float32: at angle zero, and where they stop; and the largest error of their scores."""
+    """Moving documents in float32: at angle zero, and where they stop.
+
+    The score at ``angles[i]`` is ``weights[i][0] * first + weights[i][1] * last``, and between two neighbouring
+    angles it is at most ``bulges[i]`` times the larger of both (see ``motion.bulged``). ``slack`` bounds the error
+    of any such score. All but ``angles`` are one number per document.
+    """
 
     first: Singles
     last: Singles
-    bulge: Singles
-    """How far a score can exceed the larger of its two ends on the way, as a factor (see ``motion.bulged``)."""
+    angles: list[float]
+    weights: list[tuple[Singles, Singles]]
+    bulges: list[Singles]
     slack: Singles
 
 
 class Met(NamedTuple):
-    """Pairs of a query and a column that may matter, in order, and the scores at both ends."""
+    """Pairs of a query and a column that may matter, and their scores at angle zero and where they stop."""
 
     query: Ints
     column: Ints
@@ -75,9 +81,9 @@ class Meeting(Protocol):
     def group_queries(self) -> int:
         """But for at least so many queries."""
 
-    def among(self, queries: Floats, threshold: Singles, k: int) -> Met:
-        """The columns that can come above each query's threshold somewhere on their way, and above what k
-        columns never fall below. Called from several threads."""
+    def among(self, queries: Floats, thresholds: list[Singles], k: int) -> list[Met]:
+        """For every interval between two angles: the columns that can come above each query's threshold there,
+        and above what k columns never fall below. Called from several threads."""
 
 
 class Engine(Protocol):
@@ -99,24 +105,35 @@ def pick(name: str, work: float) -> Engine:
     if name not in ENGINES:
         raise OptionError(f"unknown engine {name!r}: use one of {', '.join(ENGINES)}")
     if name == "torch" or (name == "auto" and _torch_pays(work)):
-        from nudgevec.engines.torch_engine import TorchEngine
-
-        return TorchEngine()
+        return _torch_engine()
     from nudgevec.engines.numpy_engine import NumpyEngine
 
     return NumpyEngine()
 
 
+def _torch_engine() -> Engine:
+    """PyTorch on the GPU where there is one, else on the CPU."""
+    from nudgevec.engines.torch_engine import TorchEngine, import_torch
+
+    if import_torch().cuda.is_available():
+        from nudgevec.engines.device_engine import DeviceEngine
+
+        return DeviceEngine()
+    return TorchEngine()
+
+
 def _torch_pays(work: float) -> bool:
-    """PyTorch halves the time of the scan where the CPU multiplies bfloat16, but takes seconds to import."""
+    """PyTorch is several times as fast where there is a GPU and twice as fast where the CPU multiplies bfloat16,
+    but takes seconds to import."""
     import sys
     from importlib.util import find_spec
 
     if work < (2e10 if "torch" in sys.modules else 2e12) or find_spec("torch") is None:
         return False
-    from nudgevec.engines import torch_engine
+    import torch
 
-    return torch_engine.is_fast()
+    asked = getattr(getattr(torch._C, "_cpu", None), "_is_avx512_bf16_supported", None)
+    return torch.cuda.is_available() or (asked is not None and bool(asked()))
 
 
 def kth_of_maxima(maxima: Singles, k: int) -> Singles:

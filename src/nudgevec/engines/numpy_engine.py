@@ -83,7 +83,7 @@ class NumpySieve(CpuSieve):
         super().__init__(len(queries), _FIRST_SCORES, _TILE_SCORES)
         self.k = k
         self.queries = np.ascontiguousarray(queries.T, dtype=np.float32)
-        self.scratch = _Scratch()
+        self.scratch = Scratch()
 
     def prepared(self, tile: Tile) -> Single:
         return tile.single()
@@ -119,32 +119,41 @@ class NumpyMeeting:
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
-        self.scratch = _Scratch()
+        self.scratch = Scratch()
 
-    def among(self, queries: Floats, threshold: Singles, k: int) -> Met:
-        first_of, last_of, bulge, slack = self.columns
+    def among(self, queries: Floats, thresholds: list[Singles], k: int) -> list[Met]:
+        columns = self.columns
         asked = queries.astype(np.float32)
-        shape = len(asked), len(first_of)
-        first, last, bound = (self.scratch.room(name, shape, np.float32) for name in ("first", "last", "bound"))
-        np.matmul(asked, first_of.T, out=first)
-        np.matmul(asked, last_of.T, out=last)
-        np.minimum(first, last, out=bound)
-        bound -= slack
-        bar = kth_largest(bound, np.full(len(bound), k))
-        # Bounds on a sinusoid are these where they are positive; what is not is left to those who look closer.
-        level = np.maximum(threshold, bar)
-        level[level <= 0] = -np.inf
-        np.maximum(first, last, out=bound)
-        bound += slack
-        bound *= bulge
-        over = self.scratch.room("over", shape, np.bool_)
-        np.greater_equal(bound, level[:, None], out=over)
-        found = np.flatnonzero(over)
-        query, column = np.divmod(found, shape[1])
-        return Met(query, column, first.ravel()[found], last.ravel()[found])
+        shape = len(asked), len(columns.first)
+
+        def room(name: str, kind: Any = np.float32) -> npt.NDArray[Any]:
+            return self.scratch.room(name, shape, kind)
+
+        first = np.matmul(asked, columns.first.T, out=room("first"))
+        last = np.matmul(asked, columns.last.T, out=room("last"))
+        low, found = first, []
+        for interval, threshold in enumerate(thresholds):
+            high, bound = last, room("bound")
+            if interval < len(thresholds) - 1:
+                of_first, of_last = columns.weights[interval + 1]
+                high = np.multiply(first, of_first, out=room("odd" if interval % 2 else "even"))
+                high += np.multiply(last, of_last, out=bound)
+            np.minimum(low, high, out=bound)
+            bound -= columns.slack
+            # Bounds on a sinusoid are these where they are positive; what is not is left to those who look closer.
+            level = np.maximum(threshold, kth_largest(bound, np.full(len(bound), k)))
+            level[level <= 0] = -np.inf
+            np.maximum(low, high, out=bound)
+            bound += columns.slack
+            bound *= columns.bulges[interval]
+            over = np.flatnonzero(np.greater_equal(bound, level[:, None], out=room("over", np.bool_)))
+            query, column = np.divmod(over, shape[1])
+            found.append(Met(query, column, first.ravel()[over], last.ravel()[over]))
+            low = high
+        return found
 
 
-class _Scratch(threading.local):
+class Scratch(threading.local):
     """Room for scores, for each thread: fresh memory would cost as much as comparing them."""
 
     def __init__(self) -> None:

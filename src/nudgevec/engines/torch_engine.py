@@ -1,4 +1,4 @@
-"""The engine for PyTorch: bfloat16 products where the hardware has them.
+"""The engine for PyTorch on the CPU: bfloat16 products where the hardware has them.
 
 bfloat16 keeps 8 bits, so the filter lets a few more documents through; what it lets through is scored again in
 float64 like everything else.
@@ -15,30 +15,24 @@ import numpy.typing as npt
 from nudgevec import parallel
 from nudgevec.corpus import Floats, Ints
 from nudgevec.engines import Result, Survivors, kth_of_maxima
-from nudgevec.engines.numpy_engine import CpuSieve, NumpyEngine
+from nudgevec.engines.numpy_engine import CpuSieve, NumpyEngine, Scratch
 from nudgevec.errors import MissingExtraError
 from nudgevec.tiles import UNIT_ROUNDOFF, Tile, error_of
 
 # Scores of one tile: 4 million bfloat16, 8 MB.
 _TILE_SCORES = 1 << 22
-_FIRST_SCORES = 1 << 24
+_FIRST_SCORES = 1 << 23
 # More than the relative error of rounding to bfloat16 (8 bits of precision, to nearest).
-_ROUNDING = 2.0**-8
+BFLOAT16_ROUNDING = 2.0**-8
 
 
-def _torch() -> Any:
+def import_torch() -> Any:
+    """PyTorch, or what to do where it is missing."""
     try:
         import torch
     except ImportError:
         raise MissingExtraError("the torch engine", "torch") from None
     return torch
-
-
-def is_fast() -> bool:
-    """True where bfloat16 products run in hardware."""
-    torch = _torch()
-    asked = getattr(getattr(torch._C, "_cpu", None), "_is_avx512_bf16_supported", None)
-    return torch.backends.cpu.get_cpu_capability().startswith("AVX512") and asked is not None and bool(asked())
 
 
 class TorchEngine(NumpyEngine):
@@ -67,9 +61,10 @@ class TorchSieve(CpuSieve):
 
     def __init__(self, queries: Floats, k: int) -> None:
         super().__init__(len(queries), _FIRST_SCORES, _TILE_SCORES)
-        torch = _torch()
+        torch = import_torch()
         self.torch = torch
         self.k = k
+        self.scratch = Scratch()
         exact = torch.from_numpy(queries)
         self.queries = exact.to(torch.bfloat16)
         self.lost = (exact - self.queries.double()).norm(dim=1).numpy() * (1 + 1e-6)
@@ -94,15 +89,19 @@ class TorchSieve(CpuSieve):
 
     def over(self, prepared: _Coarse, floor: Floats, queries: slice) -> tuple[Ints, Ints]:
         torch = self.torch
-        scores = self.queries[queries] @ prepared.rows.T
+        asked = self.queries[queries]
+        bits = self.scratch.room("scores", (len(asked), len(prepared.rows)), np.int16)
+        scores = torch.from_numpy(bits).view(torch.bfloat16)
+        torch.mm(asked, prepared.rows.T, out=scores)
         margin = prepared.margin[queries]
         level = floor
         if np.isneginf(level).any():
             level = np.maximum(level, self._own_floor(scores) - margin)
         # Rounding keeps the order: a sum of at least the bar is rounded to at least the rounded bar.
         bar = np.nextafter((level - margin).astype(np.float32), np.float32(-np.inf))
-        over = _at_least(scores, torch.from_numpy(bar).to(torch.bfloat16))
-        query, number = np.divmod(np.flatnonzero(over), scores.shape[1])
+        over = self.scratch.room("over", bits.shape, np.bool_)
+        np.greater_equal(bits, _as_bits(torch.from_numpy(bar).to(torch.bfloat16))[:, None], out=over)
+        query, number = np.divmod(np.flatnonzero(over), bits.shape[1])
         return query, number
 
     def _own_floor(self, scores: Any) -> Floats:
@@ -113,17 +112,15 @@ class TorchSieve(CpuSieve):
         length = max(1, min(32, documents // (4 * self.k)))
         stretches = scores[:, : documents // length * length].reshape(queries, -1, length)
         best = kth_of_maxima(stretches.amax(dim=2).float().numpy(), self.k).astype(np.float64)
-        return best - np.abs(best) * _ROUNDING
+        return best - np.abs(best) * BFLOAT16_ROUNDING
 
 
-def _at_least(scores: Any, bar: Any) -> npt.NDArray[np.bool_]:
-    """``scores >= bar`` line by line, on the bits of positive bfloat16 numbers, which sort like integers.
+def _as_bits(bar: Any) -> npt.NDArray[np.int16]:
+    """Levels to compare the bits of bfloat16 scores with: those of positive numbers sort like integers.
 
-    A bar that is not positive lets everything through: right, and slow for queries that fewer than k documents
+    A level that is not positive lets everything through: right, and slow for queries that fewer than k documents
     of the corpus agree with.
     """
-    torch = _torch()
-    bits = scores.view(torch.int16).numpy()
-    level = torch.where(bar > 0, bar.view(torch.int16), torch.iinfo(torch.int16).min).numpy()
-    at_least: npt.NDArray[np.bool_] = bits >= level[:, None]
-    return at_least
+    torch = import_torch()
+    bits: npt.NDArray[np.int16] = torch.where(bar > 0, bar.view(torch.int16), torch.iinfo(torch.int16).min).numpy()
+    return bits

@@ -1,0 +1,289 @@
+"""The engine for a GPU, through PyTorch: bfloat16 tensor cores, while the next documents are on their way.
+
+Documents go from wherever they are into pinned memory (by several threads) and from there to the device, three
+tiles under way at a time. There they are scaled to unit length, rounded and multiplied; maxima of stretches of
+scores tell where to look closer, float32 scores of what is found there what to send back. The same code runs
+on CPU tensors, slowly, which is how it is tested where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from nudgevec import parallel
+from nudgevec.corpus import Floats
+from nudgevec.engines import Columns, Met, Result, Survivors
+from nudgevec.engines.torch_engine import BFLOAT16_ROUNDING, import_torch
+from nudgevec.tiles import UNIT_ROUNDOFF, Singles, Tile, error_of
+
+# One tile: so many bytes of float32 vectors, and scores in bfloat16.
+_TILE_BYTES = 96 << 20
+_TILE_SCORES = 1 << 29
+_STRETCH = 128
+_SLOTS = 3
+# Pairs of vectors multiplied at a time, in float32 on the device and in float64 on the host.
+_DEVICE_PAIRS = 1 << 17
+_HOST_PAIRS = 1 << 12
+_COPIERS = 8
+
+
+class DeviceEngine:
+    """bfloat16 and float32 on a GPU."""
+
+    name = "torch"
+
+    def __init__(self, device: str = "cuda") -> None:
+        self.device = import_torch().device(device)
+
+    def sieve(self, queries: Floats, k: int) -> DeviceSieve:
+        return DeviceSieve(queries, k, self.device)
+
+    def meeting(self, columns: Columns) -> DeviceMeeting:
+        return DeviceMeeting(columns, self.device)
+
+
+class DeviceSieve:
+    """Filters tiles on the device.
+
+    The error of a bfloat16 score, for a unit query q and a row x, is at most |q - q'| |x'| + |q| |x - x'| for the
+    rounding of both (whose lengths are measured), the error of x itself, and that of adding up: tensor cores
+    truncate where others round, and align several products before they add them, so we allow 8 d u |q'| |x'|, some
+    four times what is known of them. The sum is rounded to bfloat16 once more, which keeps the order.
+    """
+
+    def __init__(self, queries: Floats, k: int, device: Any) -> None:
+        torch = import_torch()
+        self.torch, self.device, self.k = torch, device, k
+        exact = torch.from_numpy(queries).to(device)
+        self.single = exact.float()
+        self.coarse = exact.to(torch.bfloat16)
+        self.lost = (exact - self.coarse.double()).norm(dim=1).float() * (1 + 1e-5)
+        dim = queries.shape[1]
+        self.adding = (8 * dim + 16) * UNIT_ROUNDOFF + error_of(dim)
+        self.width = self.first_width = max(1024, _TILE_BYTES // (4 * dim))
+
+    def scan(self, tiles: Iterator[Tile], floor: Floats, finish: Callable[[Survivors], Result]) -> Iterator[Result]:
+        """Survivors of one tile are finished by threads while the next tile is filtered."""
+        under_way: deque[list[Future[Result]]] = deque()
+        with ThreadPoolExecutor(parallel.cores(), "nudgevec") as pool:
+            for tile, vectors in _Transfers(self.device).run(tiles):
+                query, number = self._over(tile, vectors, floor)
+                place = tile.at(number)
+                parts = [slice(begin, begin + _HOST_PAIRS) for begin in range(0, len(query), _HOST_PAIRS)]
+                some = [Survivors(tile, query[part], place[part]) for part in parts]
+                under_way.append([pool.submit(finish, each) for each in some])
+                if len(under_way) > 1:
+                    yield from (future.result() for future in under_way.popleft())
+            for futures in under_way:
+                yield from (future.result() for future in futures)
+
+    def _over(self, tile: Tile, vectors: Any, floor: Floats) -> tuple[Any, Any]:
+        """(query, number in the tile) of the scores that may exceed the floor."""
+        torch = self.torch
+        rows = vectors.float()
+        if tile.seen is not None:
+            rows = rows[torch.from_numpy(tile.seen).to(self.device)]
+        square = rows.square().sum(dim=1)
+        usual = (square > 1e-30) & (square < 1e30)
+        if tile.cosine:
+            rows = rows / square.sqrt()[:, None]
+            longest = torch.full((), 1.0 + 1e-3, device=self.device)
+        else:
+            longest = 1.01 * square.max().sqrt()
+        found = self._filter(rows, longest, floor) if bool(usual.all()) else None
+        if found is None:
+            # Zeros, infinities, lengths whose squares do not fit: the host knows what to do.
+            single, length = tile.single()
+            rows = torch.from_numpy(np.array(single)).to(self.device)
+            found = self._filter(rows, torch.full((), length, device=self.device), floor)
+        return found
+
+    def _filter(self, rows: Any, longest: Any, floor: Floats) -> tuple[Any, Any]:
+        torch = self.torch
+        coarse = rows.to(torch.bfloat16)
+        lost = (rows - coarse.float()).norm(dim=1).max()
+        margin = 1.001 * (1.01 * self.lost * longest + lost + 1.02 * self.adding * longest) + 1e-30
+        fine_margin = 1.001 * error_of(rows.shape[1]) * longest + 1e-30
+        padding = -len(rows) % _STRETCH
+        coarse = torch.nn.functional.pad(coarse, (0, 0, 0, padding))
+        unknown = bool(np.isneginf(floor).any())
+        level = torch.from_numpy(np.nextafter(floor.astype(np.float32), np.float32(-np.inf))).to(self.device)
+        found = []
+        step = max(1, _TILE_SCORES // len(coarse))
+        for begin in range(0, len(level), step):
+            part = slice(begin, begin + step)
+            with _full_precision(torch):
+                scores = torch.mm(self.coarse[part], coarse.T)
+            if padding:
+                scores[:, len(rows) :] = -torch.inf
+            stretches = scores.view(len(scores), -1, _STRETCH)
+            maxima = stretches.amax(dim=2)
+            bar = level[part]
+            if unknown:
+                bar = torch.maximum(bar, self._own_floor(scores, maxima, len(rows)) - margin[part])
+            coarse_bar = (bar - margin[part]).to(torch.bfloat16)
+            query, stretch = (maxima >= coarse_bar[:, None]).nonzero(as_tuple=True)
+            hit, place = (stretches[query, stretch] >= coarse_bar[query, None]).nonzero(as_tuple=True)
+            query, number = query[hit], stretch[hit] * _STRETCH + place
+            keep = number < len(rows)
+            for start in range(0, len(query), _DEVICE_PAIRS):
+                some = slice(start, start + _DEVICE_PAIRS)
+                there = number[some].clamp(max=len(rows) - 1)
+                score = (self.single[part][query[some]] * rows[there]).sum(dim=1)
+                keep[some] &= score >= bar[query[some]] - fine_margin
+            found.append(torch.stack([query[keep] + begin, number[keep]]))
+        query, number = torch.cat(found, dim=1).cpu().numpy()
+        return query, number
+
+    def _own_floor(self, scores: Any, maxima: Any, rows: int) -> Any:
+        """What k documents of the tile itself reach, for every query."""
+        torch = self.torch
+        if rows < self.k:
+            return torch.full((len(scores),), -torch.inf, device=self.device)
+        heights = maxima if maxima.shape[1] >= 2 * self.k else scores
+        best = heights.float().topk(self.k, dim=1).values[:, -1]
+        return best - best.abs() * BFLOAT16_ROUNDING
+
+
+class DeviceMeeting:
+    """Filters moving documents with two float32 products on the device, for one group of queries at a time."""
+
+    group_scores = 1 << 25
+    group_queries = 1
+
+    def __init__(self, columns: Columns, device: Any) -> None:
+        torch = import_torch()
+
+        def sent(values: Singles) -> Any:
+            return torch.from_numpy(values).to(device)
+
+        self.torch, self.device = torch, device
+        self.first, self.last, self.slack = sent(columns.first), sent(columns.last), sent(columns.slack)
+        self.weights = [(sent(of_first), sent(of_last)) for of_first, of_last in columns.weights]
+        self.bulges = [sent(bulge) for bulge in columns.bulges]
+        self.lock = threading.Lock()
+
+    def among(self, queries: Floats, thresholds: list[Singles], k: int) -> list[Met]:
+        with self.lock:
+            return self._among(queries, thresholds, k)
+
+    def _among(self, queries: Floats, thresholds: list[Singles], k: int) -> list[Met]:
+        torch = self.torch
+        asked = torch.from_numpy(queries).to(self.device).float()
+        with _full_precision(torch):
+            first, last = asked @ self.first.T, asked @ self.last.T
+        low, found = first, []
+        for interval, threshold in enumerate(thresholds):
+            high = last
+            if interval < len(thresholds) - 1:
+                of_first, of_last = self.weights[interval + 1]
+                high = first * of_first + last * of_last
+            level = torch.maximum(
+                torch.from_numpy(threshold).to(self.device), self._kth_largest(torch.minimum(low, high) - self.slack, k)
+            )
+            level = torch.where(level > 0, level, -torch.inf)
+            bound = (torch.maximum(low, high) + self.slack) * self.bulges[interval]
+            query, column = (bound >= level[:, None]).nonzero(as_tuple=True)
+            parts = (query, column, first[query, column], last[query, column])
+            found.append(Met(*(part.cpu().numpy() for part in parts)))
+            low = high
+        return found
+
+    def _kth_largest(self, lower: Any, k: int) -> Any:
+        """A height that at least k columns are above, as ``lines.kth_largest``."""
+        queries, columns = lower.shape
+        if columns < k:
+            return self.torch.full((queries,), -self.torch.inf, device=self.device)
+        length = max(1, columns // max(512, 8 * k))
+        whole = lower[:, : columns // length * length].reshape(queries, -1, length).amax(dim=2)
+        return whole.topk(k, dim=1).values[:, -1]
+
+
+class _Transfers:
+    """Takes tiles to the device ahead of their use."""
+
+    def __init__(self, device: Any) -> None:
+        self.torch = import_torch()
+        self.device = device
+
+    def run(self, tiles: Iterator[Tile]) -> Iterator[tuple[Tile, Any]]:
+        """Every tile with its vectors on the device, which are good until the next one is asked for."""
+        if self.device.type != "cuda":
+            for tile in tiles:
+                yield tile, self.torch.from_numpy(np.array(tile.block)).to(self.device)
+            return
+        slots = [_Slot(self.torch, self.device) for _ in range(_SLOTS)]
+        copying = self.torch.cuda.Stream(self.device)
+        with (
+            ThreadPoolExecutor(1, "nudgevec-send") as sender,
+            ThreadPoolExecutor(min(_COPIERS, parallel.cores()), "nudgevec-copy") as copiers,
+        ):
+
+            def send(slot: _Slot) -> Tile | None:
+                tile = next(tiles, None)
+                if tile is not None:
+                    slot.send(tile.block, copying, copiers)
+                return tile
+
+            coming = deque((slot, sender.submit(send, slot)) for slot in slots[1:])
+            free = slots[0]
+            while True:
+                slot, arrival = coming.popleft()
+                sent = arrival.result()
+                if sent is None:
+                    return
+                coming.append((free, sender.submit(send, free)))
+                self.torch.cuda.current_stream(self.device).wait_event(slot.ready)
+                yield sent, slot.vectors
+                slot.done.record()
+                free = slot
+
+
+class _Slot:
+    """Pinned memory and device memory for one tile."""
+
+    def __init__(self, torch: Any, device: Any) -> None:
+        self.torch, self.device = torch, device
+        self.ready, self.done = torch.cuda.Event(), torch.cuda.Event()
+        self.pinned: Any = None
+        self.room: Any = None
+        self.vectors: Any = None
+
+    def send(self, block: Any, stream: Any, copiers: ThreadPoolExecutor) -> None:
+        torch = self.torch
+        self.done.synchronize()
+        kind = torch.from_numpy(np.empty(0, block.dtype)).dtype
+        if self.pinned is None or self.pinned.dtype != kind or len(self.pinned) < len(block):
+            self.pinned = torch.empty(block.shape, dtype=kind, pin_memory=True)
+            self.room = torch.empty(block.shape, dtype=kind, device=self.device)
+        into = self.pinned.numpy()
+        step = max(1, -(-len(block) // _COPIERS))
+
+        def copy(begin: int) -> None:
+            into[begin : min(begin + step, len(block))] = block[begin : begin + step]
+
+        for _ in copiers.map(copy, range(0, len(block), step)):
+            pass
+        self.vectors = self.room[: len(block)]
+        with torch.cuda.stream(stream):
+            self.vectors.copy_(self.pinned[: len(block)], non_blocking=True)
+            self.ready.record(stream)
+
+
+@contextmanager
+def _full_precision(torch: Any) -> Iterator[None]:
+    """Products as our bounds assume them: float32 stays float32, and sums are kept in it."""
+    settings = torch.backends.cuda.matmul
+    saved = settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction
+    settings.allow_tf32 = settings.allow_bf16_reduced_precision_reduction = False
+    try:
+        yield
+    finally:
+        settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction = saved
