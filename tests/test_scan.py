@@ -8,7 +8,7 @@ import pytest
 from nudgevec import NudgeM, NudgeN, cells, nearest, parallel, sweep
 from nudgevec.corpus import ArrayCorpus, Reader
 from nudgevec.engines import numpy_engine
-from nudgevec.engines.numpy_engine import NumpyEngine, NumpyMeeting
+from nudgevec.engines.numpy_engine import NumpyEngine
 from nudgevec.nearest import pair_dots
 from problems import learnable
 
@@ -71,7 +71,7 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
         (numpy_engine, "_TILE_SCORES", 500),
         (numpy_engine, "_QUERIES", 3),
         (nearest, "_PAIR_BYTES", 1000),
-        (NumpyMeeting, "group_queries", 1),
+        (cells, "_GROUP_QUERIES", 1),
         (parallel, "cores", lambda: 1),
         (parallel, "cores", lambda: 7),
         (cells, "_LARGEST_GROUP", 500),
@@ -82,7 +82,7 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
     ]
     for module, name, value in settings:
         with monkeypatch.context() as patched:
-            patched.setattr(NumpyMeeting, "group_scores", 1 << (9 if name == "group_queries" else 19))
+            patched.setattr(cells, "_GROUP_SCORES", 1 << (9 if name == "_GROUP_QUERIES" else 19))
             patched.setattr(module, name, value)
             tuner = method(metric).fit(documents, train, validation)
         assert tuner.gamma_ == reference.gamma_, name

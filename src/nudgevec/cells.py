@@ -8,7 +8,9 @@ in float64.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -21,15 +23,15 @@ from nudgevec.labels import Labels
 from nudgevec.lines import Curves, Layout, Mask, Target, kth_largest
 from nudgevec.motion import Motion, height
 from nudgevec.nearest import Nearest, pair_dots
-from nudgevec.parallel import everywhere
+from nudgevec.parallel import ROWS, everywhere, ordered
 from nudgevec.tiles import Singles, error_of
 
-# The scores of a group of queries, at most, where engines ask for a number of queries.
+# Queries are taken in groups: few enough for their scores to stay in the cache, enough for products to be fast.
+_GROUP_SCORES = 1 << 19
+_GROUP_QUERIES = 256
 _LARGEST_GROUP = 1 << 23
 # Straight rays are cut into so many intervals from the beginning: over all angles a still label falls to zero.
 _RAYS = 2
-# Documents prepared at a time, by one thread.
-_ROWS = 512
 # A cell is swept as it is when it holds at most this much work, in (label, document) pairs; one more
 # label is counted in for scoring each document again.
 _CELL_PAIRS = 64
@@ -69,28 +71,41 @@ class Cutter:
         self.still = Nearest(still.row, still.score / (1.0 if motion.turns else motion.scale))
         self.columns = _columns(motion)
         self.meeting = engine.meeting(self.columns)
-        width = max(1, len(motion))
-        step = max(self.meeting.group_scores // width, min(self.meeting.group_queries, _LARGEST_GROUP // width))
-        step = max(1, min(step, -(-len(queries) // parallel.cores())))
-        self.groups = [slice(begin, min(begin + step, len(queries))) for begin in range(0, len(queries), step)]
 
-    def cells(self, group: slice) -> Cells | None:
-        """The cells of a group of queries."""
+    def groups(self) -> Iterator[Callable[[], Cells]]:
+        """The cells of groups of queries, each to be called for from any thread."""
+        width = max(1, len(self.motion))
+        step = max(_GROUP_SCORES // width, min(_GROUP_QUERIES, _LARGEST_GROUP // width))
+        step = max(1, min(step, -(-len(self.queries) // parallel.cores())))
+        groups = [slice(begin, min(begin + step, len(self.queries))) for begin in range(0, len(self.queries), step)]
+        if not self.meeting.at_once:
+            yield from (partial(self._cells, group) for group in groups)
+            return
+        begun = list(ordered(self._begin, groups))
+        together = max(1, self.meeting.at_once // (step * width))
+        for first in range(0, len(begun), together):
+            some = begun[first : first + together]
+            asked = self.queries[some[0].group.start : some[-1].group.stop]
+            thresholds = [np.concatenate(each) for each in zip(*(one.thresholds for one in some), strict=True)]
+            met = self.meeting.among(asked, thresholds, self.k)
+            for one in some:
+                yield partial(self._finish, one, [each.part(one.group, some[0].group.start) for each in met])
+
+    def _cells(self, group: slice) -> Cells:
+        begun = self._begin(group)
+        return self._finish(begun, self.meeting.among(self.queries[group], begun.thresholds, self.k))
+
+    def _begin(self, group: slice) -> _Begun:
         known = _Known.of(self.labels, group, self.motion, self.still)
-        if len(known.query) == 0:
-            return None
-        leaves = _cut(self._roots(group, known), self.motion, self.k)
-        return _exact_cells(leaves, group.start, self.queries, self.motion, self.still, known) if leaves else None
-
-    def _roots(self, group: slice, known: _Known) -> list[_Node]:
-        """The first nodes, which cover all angles: what the scores at their ends leave in question."""
-        queries = self.queries[group]
-        labelled = Layout(known.query, len(queries)).curves(self._label_curves(group, known))
+        labelled = Layout(known.query, group.stop - group.start).curves(self._label_curves(group, known))
         rests = self._still_curves(self.still.score[group])
-        spans = list(pairwise(self.columns.angles))
-        beginnings = [self._beginning(span, labelled, rests) for span in spans]
-        met = self.meeting.among(queries, [each.threshold for each in beginnings], self.k)
-        return [self._node(*each) for each in zip(beginnings, met, strict=True)]
+        beginnings = [self._beginning(span, labelled, rests) for span in pairwise(self.columns.angles)]
+        return _Begun(group, known, beginnings)
+
+    def _finish(self, begun: _Begun, met: list[Met]) -> Cells:
+        roots = [self._node(*each) for each in zip(begun.beginnings, met, strict=True)]
+        leaves = _cut(roots, self.motion, self.k)
+        return _exact_cells(leaves, begun.group.start, self.queries, self.motion, self.still, begun.known)
 
     def _beginning(self, span: tuple[float, float], labelled: Curves, rests: Curves) -> _Beginning:
         labelled, rests = labelled.between(*span), rests.between(*span)
@@ -162,6 +177,18 @@ class _Beginning(NamedTuple):
     place: Ints
 
 
+class _Begun(NamedTuple):
+    """A group of queries, its labels, and the intervals to begin with."""
+
+    group: slice
+    known: _Known
+    beginnings: list[_Beginning]
+
+    @property
+    def thresholds(self) -> list[Singles]:
+        return [each.threshold for each in self.beginnings]
+
+
 def _columns(motion: Motion) -> Columns:
     """The moving documents in float32, at angle zero and at their stops, with the angles to begin with.
 
@@ -180,7 +207,7 @@ def _columns(motion: Motion) -> Columns:
             stop = motion.stop[part, None]
             last[part] = np.cos(stop) * start + np.sin(stop) * motion.direction[part]
 
-    everywhere(fill, len(motion), _ROWS)
+    everywhere(fill, len(motion), ROWS)
     angles = [0.0, motion.end] if motion.turns else [motion.end * part / _RAYS for part in range(_RAYS + 1)]
     reached = [np.minimum(phi, motion.stop) for phi in angles]
     sine = np.sin(motion.stop)
@@ -323,6 +350,8 @@ def _exact_cells(
     leaves: list[_Leaf], begin: int, queries: Floats, motion: Motion, still: Nearest, known: _Known
 ) -> Cells:
     """Score the documents again in float64, each (query, document) once, and lay the leaves out flat."""
+    nothing = np.empty(0, np.int64)
+    leaves = leaves or [_Leaf(0.0, 0.0, nothing, nothing, nothing)]
     query = np.concatenate([leaf.query for leaf in leaves])
     column = np.concatenate([leaf.column for leaf in leaves])
     ahead = np.concatenate([leaf.ahead for leaf in leaves])

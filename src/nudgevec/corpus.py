@@ -16,13 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.errors import LabelError, VectorError
+from nudgevec.parallel import ROWS, everywhere
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# Blocks of an array: this many bytes by default, and at most.
-_BLOCK_BYTES = 32 << 20
+# Blocks of an array: this many bytes by default, of a memory-mapped file (which are brought in) and at most.
+_BLOCK_BYTES = 96 << 20
+_MAPPED_BLOCK_BYTES = 32 << 20
 _LARGEST_BLOCK = 128 << 20
 # One row of a memory-mapped file can bring in megabytes of neighbours.
 _ROWS_BETWEEN_RELEASES = 64
@@ -69,7 +71,8 @@ class ArrayCorpus:
         self._ids = ids if ids is None or isinstance(ids, range) else list(ids)
         self._row_of: dict[Hashable, int] | None = None
         row_bytes = max(1, self.vectors.shape[1] * self.vectors.itemsize)
-        wanted = block_rows or _BLOCK_BYTES // row_bytes
+        usual = _BLOCK_BYTES if _shared_mapping(self.vectors) is None else _MAPPED_BLOCK_BYTES
+        wanted = block_rows or usual // row_bytes
         self.block_rows = max(1, min(wanted, _LARGEST_BLOCK // row_bytes))
 
     @property
@@ -101,9 +104,14 @@ class ArrayCorpus:
             if self._row_of is None:
                 self._row_of = {key: row for row, key in enumerate(self._ids)}
             rows = np.array([self._row_of[key] for key in ids], dtype=np.int64)
-        if _shared_mapping(self.vectors) is None:
-            return self.vectors[rows]
         taken = np.empty((len(rows), self.dim), self.vectors.dtype)
+        if _shared_mapping(self.vectors) is None:
+
+            def copy(part: slice) -> None:
+                taken[part] = self.vectors[rows[part]]
+
+            everywhere(copy, len(rows), ROWS)
+            return taken
         for start in range(0, len(rows), _ROWS_BETWEEN_RELEASES):
             some = slice(start, start + _ROWS_BETWEEN_RELEASES)
             taken[some] = self.vectors[rows[some]]
@@ -180,7 +188,7 @@ class Reader:
         vectors = np.ascontiguousarray(self.corpus.take(keys))  # type: ignore[arg-type]
         if vectors.shape != (len(rows), self.dim):
             raise VectorError(f"the corpus returned {vectors.shape} for {len(rows)} ids of {self.dim} dimensions")
-        check_finite(vectors, rows, self)
+        everywhere(lambda part: check_finite(vectors[part], rows[part], self), len(rows), ROWS)
         return vectors
 
     def blocks(self) -> Iterator[tuple[int, Array]]:
@@ -248,9 +256,14 @@ def as_queries(vectors: npt.ArrayLike, dim: int, what: str) -> Queries:
     matrix = as_matrix(vectors, what)
     if matrix.shape[1] != dim:
         raise VectorError(f"{what} have {matrix.shape[1]} dimensions, the documents have {dim}")
-    wide = matrix.astype(np.float32) if matrix.dtype == np.float16 else matrix
-    with np.errstate(over="ignore", invalid="ignore"):
-        length: Floats = np.sqrt(np.einsum("ij,ij->i", wide, wide).astype(np.float64))
+    length: Floats = np.empty(len(matrix))
+
+    def measure(part: slice) -> None:
+        some = matrix[part].astype(np.result_type(matrix, np.float32), copy=False)
+        with np.errstate(over="ignore", invalid="ignore"):
+            length[part] = np.sqrt(np.einsum("ij,ij->i", some, some).astype(np.float64))
+
+    everywhere(measure, len(matrix), ROWS)
     odd = np.flatnonzero(~((length > 1e-15) & (length < 1e15)))
     for row in odd:
         if not np.isfinite(matrix[row]).all():
@@ -263,7 +276,13 @@ def as_queries(vectors: npt.ArrayLike, dim: int, what: str) -> Queries:
 
 def unit_rows(vectors: Array) -> Floats:
     """The rows in float64, scaled to length one."""
-    return vectors / lengths(vectors)[:, None]
+    unit = np.empty(vectors.shape)
+
+    def scale(part: slice) -> None:
+        unit[part] = vectors[part] / lengths(vectors[part])[:, None]
+
+    everywhere(scale, len(vectors), ROWS)
+    return unit
 
 
 def lengths(vectors: Array) -> Floats:

@@ -15,12 +15,11 @@ import numpy.typing as npt
 from nudgevec.corpus import Floats, Ints, Queries
 from nudgevec.errors import LabelError
 from nudgevec.labels import Labels
-from nudgevec.parallel import everywhere
+from nudgevec.parallel import ROWS, everywhere
 
 # Documents with more labels than this are summed one by one, the others many at a time.
 _FEW = 64
 _CHUNK = 1 << 16
-_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,7 @@ def gather(labels: Labels, queries: Queries) -> Pull:
             part = slice(start, min(start + _CHUNK, first[document] + count[document]))
             total[document] += np.einsum("i,ij->j", weight[part], vectors[query[part]].astype(np.float64))
     light = by_count[heavy:]
+    finite = [bool(np.isfinite(total[by_count[:heavy]]).all())]
 
     def add_up(part: slice) -> None:
         some = light[part]
@@ -61,12 +61,13 @@ def gather(labels: Labels, queries: Queries) -> Pull:
             label = first[some[:having]] + turn
             sums[:having] += weight[label, None] * vectors[query[label]]
         total[some] = sums
+        finite.append(bool(np.isfinite(sums).all()))
 
-    everywhere(add_up, len(light), _ROWS)
+    everywhere(add_up, len(light), ROWS)
 
     document_of = np.repeat(np.arange(len(rows)), count)
     mass = np.bincount(document_of, np.abs(weight) * queries.length[query], minlength=len(rows)).astype(np.float64)
-    if not (np.isfinite(total).all() and np.isfinite(mass).all()):
+    if not (np.isfinite(mass).all() and all(finite)):
         raise LabelError("training queries: labels times query vectors are too large to add up; scale them down")
     pushed = np.bincount(document_of, weight < 0, minlength=len(rows)) > 0
     return Pull(rows.astype(np.int64), total, mass, count.astype(np.int64), pushed)

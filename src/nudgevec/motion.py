@@ -27,7 +27,7 @@ import numpy.typing as npt
 from nudgevec.corpus import Array, Floats, Ints, Reader, check_nonzero, lengths
 from nudgevec.errors import VectorError
 from nudgevec.gather import Pull
-from nudgevec.parallel import everywhere
+from nudgevec.parallel import ROWS, everywhere
 
 Reals = npt.NDArray[Any]
 
@@ -35,8 +35,6 @@ Reals = npt.NDArray[Any]
 # stands at (or exactly opposite) the point it is pulled to, as well as float32 can tell.
 _CANCELLED = 1e-12
 _PARALLEL = 1e-6
-# Documents prepared at a time, by one thread.
-_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -90,20 +88,15 @@ class Motion:
             return 2.0 * asin(min(1.0, sqrt(gamma) / 2))
         return atan(gamma / self.scale)
 
-    def moved(self, phi: float) -> Floats:
-        """The moving documents at this angle, at their own length, in float64."""
-        moved = np.empty(self.direction.shape)
-
-        def move(part: slice) -> None:
-            start = self.start[part].astype(np.float64)
-            if self.turns:
-                angle, length = np.minimum(phi, self.stop[part])[:, None], self.length[part, None]
-                moved[part] = length * (np.cos(angle) * (start / length) + np.sin(angle) * self.direction[part])
-            else:
-                moved[part] = start + self.scale * tan(phi) * self.direction[part]
-
-        everywhere(move, len(self), _ROWS)
-        return moved
+    def moved(self, phi: float, part: slice) -> Floats:
+        """Some of the moving documents at this angle, at their own length, in float64."""
+        start, direction = self.start[part].astype(np.float64), self.direction[part]
+        if not self.turns:
+            ahead: Floats = start + self.scale * tan(phi) * direction
+            return ahead
+        angle, length = np.minimum(phi, self.stop[part])[:, None], self.length[part, None]
+        turned: Floats = length * (np.cos(angle) * (start / length) + np.sin(angle) * direction)
+        return turned
 
 
 def turning(pull: Pull, reader: Reader) -> Motion:
@@ -129,14 +122,14 @@ def turning(pull: Pull, reader: Reader) -> Motion:
         away[part] = lengths(tangent)
         direction[part] = tangent / np.where(away[part] > 0, away[part], 1.0)[:, None]
 
-    everywhere(aim, len(start), _ROWS)
+    everywhere(aim, len(start), ROWS)
     check_nonzero(length, pull.rows, reader)
     moves = alive & (away > _PARALLEL) & ((toward >= -_CANCELLED) | pull.pushed)
     return Motion(
         rows=pull.rows[moves],
-        start=_picked(start, moves),
+        start=picked(start, moves),
         length=length[moves],
-        direction=_picked(direction, moves),
+        direction=picked(direction, moves),
         stop=np.arctan2(away[moves], toward[moves]),
         labels=pull.labels[moves],
         turns=True,
@@ -152,7 +145,7 @@ def sliding(pull: Pull, reader: Reader) -> Motion:
         size[part] = lengths(pull.total[part])
         direction[part] = pull.total[part] / np.where(size[part] > 0, size[part], 1.0)[:, None]
 
-    everywhere(aim, len(size), _ROWS)
+    everywhere(aim, len(size), ROWS)
     moves = size > _CANCELLED * pull.mass
     start = reader.take(pull.rows[moves])
     length = lengths(start)
@@ -166,7 +159,7 @@ def sliding(pull: Pull, reader: Reader) -> Motion:
         rows=pull.rows[moves],
         start=start,
         length=length,
-        direction=_picked(direction, moves),
+        direction=picked(direction, moves),
         stop=np.full(int(moves.sum()), pi / 2),
         labels=pull.labels[moves],
         turns=False,
@@ -174,7 +167,7 @@ def sliding(pull: Pull, reader: Reader) -> Motion:
     )
 
 
-def _picked(rows: Array, which: npt.NDArray[np.bool_]) -> Array:
+def picked(rows: Array, which: npt.NDArray[np.bool_]) -> Array:
     """Some rows; no copy where that is all of them, as it mostly is."""
     return rows if which.all() else rows[which]
 

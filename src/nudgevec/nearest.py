@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from nudgevec.corpus import Array, Floats, Ints, Reader, lengths
 from nudgevec.engines import Engine, Survivors
+from nudgevec.lines import Target
 from nudgevec.tiles import tiles
 
 # Pairs of vectors rescored at a time in float64.
@@ -52,7 +53,7 @@ def nearest(
     if k == 0:
         return found
     sieve = engine.sieve(queries, k)
-    inbox = _Inbox(found, precedence)
+    inbox = _Inbox(found, precedence, sieve.patience * found.row.size)
     floor = found.score[:, -1]
 
     def finish(survivors: Survivors) -> Scored:
@@ -76,8 +77,9 @@ class _Inbox:
     """Documents found on the way. They are put in order when there are enough of them: every time would cost
     more than the slightly lower floors in between."""
 
-    def __init__(self, found: Nearest, precedence: Callable[[Ints], npt.NDArray[Any]] | None) -> None:
+    def __init__(self, found: Nearest, precedence: Callable[[Ints], npt.NDArray[Any]] | None, room: float) -> None:
         self.found = found
+        self.room = room
         self.precedence = precedence
         self.waiting: list[Scored] = []
         self.count = 0
@@ -87,7 +89,7 @@ class _Inbox:
             return
         self.waiting.append((query, row, score))
         self.count += len(query)
-        if 4 * self.count >= self.found.row.size:
+        if self.count >= self.room:
             self.empty()
 
     def empty(self) -> None:
@@ -126,24 +128,25 @@ def _merge(
 ) -> None:
     """Put new scored documents into the lists of their queries, in place."""
     k = found.row.shape[1]
-    changed, line, count = np.unique(query, return_inverse=True, return_counts=True)
+    many = np.bincount(query, minlength=len(found.row))
+    changed = np.flatnonzero(many)
+    count = many[changed]
+    # Small numbers are sorted by their digits, which is faster.
+    order = np.argsort(query.astype(np.uint16) if len(many) <= 1 << 16 else query, kind="stable")
+    line = np.repeat(np.arange(len(changed)), count)
+    place = k + np.arange(len(line)) - np.repeat(np.cumsum(count) - count, count)
+    rows = np.full((len(changed), k + int(count.max())), -1, np.int64)
+    scores = np.full(rows.shape, -np.inf)
+    rows[:, :k], scores[:, :k] = found.row[changed], found.score[changed]
+    rows[line, place], scores[line, place] = row[order], score[order]
+    if rows.shape[1] > 4 * k:
+        bar = np.partition(scores, -k, axis=1)[:, -k]
+        target = Target.of(scores >= bar[:, None], np.arange(len(changed)))
+        rows, scores = target.fill(rows, -1), target.fill(scores, -np.inf)
     if precedence is None:
         # Equal scores keep the order they come in: by row.
-        order = np.argsort(line, kind="stable")
-        place = k + np.arange(len(line)) - np.repeat(np.cumsum(count) - count, count)
-        rows = np.zeros((len(changed), k + int(count.max())), np.int64)
-        scores = np.full(rows.shape, -np.inf)
-        rows[:, :k], scores[:, :k] = found.row[changed], found.score[changed]
-        rows[line[order], place], scores[line[order], place] = row[order], score[order]
         best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        found.row[changed] = np.take_along_axis(rows, best, axis=1)
-        found.score[changed] = np.take_along_axis(scores, best, axis=1)
-        return
-    query = np.concatenate([np.repeat(changed, k), query])
-    row = np.concatenate([found.row[changed].ravel(), row])
-    score = np.concatenate([found.score[changed].ravel(), score])
-    order = np.lexsort((precedence(row), -score, query))
-    first = np.searchsorted(query[order], changed)
-    best = order[first[:, None] + np.arange(k)]
-    found.row[changed] = row[best]
-    found.score[changed] = score[best]
+    else:
+        best = np.lexsort((precedence(rows.ravel()).reshape(rows.shape), -scores), axis=1)[:, :k]
+    found.row[changed] = np.take_along_axis(rows, best, axis=1)
+    found.score[changed] = np.take_along_axis(scores, best, axis=1)

@@ -18,6 +18,9 @@ from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
+# Vectors prepared at a time, by one thread.
+ROWS = 512
+
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
@@ -43,7 +46,7 @@ def ordered(function: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Ite
 
 
 def everywhere(function: Callable[[slice], object], size: int, step: int) -> None:
-    """Call ``function`` for slices that together cover ``size`` rows, on all cores."""
+    """Call ``function`` for slices of ``step`` rows that together cover ``size`` rows, on all cores."""
     pieces = [slice(begin, min(begin + step, size)) for begin in range(0, size, step)]
     for _ in ordered(function, pieces) if len(pieces) > 1 else map(function, pieces):
         pass

@@ -12,6 +12,7 @@ ahead (the paper asks for a strict inequality). And metric values are added as i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -74,10 +75,8 @@ def sweep(cutter: Cutter, labels: Labels, metric: Metric, end: float) -> Steps:
     tables = _Values(metric, labels, bits)
     at_zero = np.zeros(labels.queries, np.int64)
 
-    def walk(group: slice) -> tuple[Floats, Ints, Ints, Floats]:
-        batch = cutter.cells(group)
-        if batch is None:
-            return np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+    def walk(group: Callable[[], Cells]) -> tuple[Floats, Ints, Ints, Floats]:
+        batch = group()
         entries, ranks = _rank_events(batch, metric.k)
         tables.add_at_zero(at_zero, batch, entries, ranks)
         gains = tables.steps(batch, entries, ranks)
@@ -85,7 +84,7 @@ def sweep(cutter: Cutter, labels: Labels, metric: Metric, end: float) -> Steps:
         counts = (phi < end) & (delta != 0)
         return phi[counts], query[counts], delta[counts], np.concatenate([gains[1][0], ranks.touches])
 
-    parts = zip(*ordered(walk, cutter.groups), strict=True)
+    parts = zip(*ordered(walk, cutter.groups()), strict=True)
     angle, query, delta, crossings = (np.concatenate(part) for part in parts)
     order = np.argsort(angle, kind="stable")
     return Steps(angle[order], query[order], delta[order], np.unique(crossings), at_zero, 2.0**-bits)

@@ -15,15 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.cells import Cutter
-from nudgevec.corpus import Corpus, Floats, Queries, Reader, as_queries, lengths, unit_rows
+from nudgevec.corpus import Array, Corpus, Floats, Queries, Reader, as_queries, lengths, unit_rows
 from nudgevec.curve import Choice, Curve, choose, trace
 from nudgevec.engines import ENGINES, pick
 from nudgevec.errors import LabelError, NotFittedError, NudgeWarning, OptionError, VectorError
 from nudgevec.gather import gather
 from nudgevec.labels import Labels, read_labels
 from nudgevec.metrics import Metric
-from nudgevec.motion import Motion, sliding, turning
+from nudgevec.motion import Motion, picked, sliding, turning
 from nudgevec.nearest import nearest
+from nudgevec.parallel import ROWS, everywhere
 from nudgevec.patch import Patch
 from nudgevec.sweep import sweep
 
@@ -210,8 +211,8 @@ class NudgeN:
             warnings.warn(message, NudgeWarning, stacklevel=3)
         return curve, choice
 
-    def _moved(self, motion: Motion, gamma: float) -> Floats:
-        return motion.moved(motion.phi(gamma))
+    def _moved(self, motion: Motion, gamma: float, part: slice) -> Floats:
+        return motion.moved(motion.phi(gamma), part)
 
     def _make_patch(
         self,
@@ -223,19 +224,26 @@ class NudgeN:
         curve: Curve | None,
         choice: Choice | None,
     ) -> Patch:
-        with np.errstate(over="ignore"):
-            after = self._moved(motion, gamma).astype(motion.start.dtype)
-        bad = np.flatnonzero(~np.isfinite(after).all(axis=1))
-        if len(bad):
-            where = reader.name(int(motion.rows[bad[0]]))
-            raise VectorError(f"{where} would not fit into {after.dtype} after a step of gamma {gamma:g}")
-        changed = np.flatnonzero((after != motion.start).any(axis=1)) if gamma > 0 else np.empty(0, np.int64)
+        after = np.empty_like(motion.start)
+        fits, changed = (np.zeros(len(motion), np.bool_) for _ in range(2))
+
+        def move(part: slice) -> None:
+            with np.errstate(over="ignore"):
+                after[part] = self._moved(motion, gamma, part)
+            fits[part] = np.isfinite(after[part]).all(axis=1)
+            changed[part] = (after[part] != motion.start[part]).any(axis=1)
+
+        if gamma > 0:
+            everywhere(move, len(motion), ROWS)
+            if not fits.all():
+                where = reader.name(int(motion.rows[~fits][0]))
+                raise VectorError(f"{where} would not fit into {after.dtype} after a step of gamma {gamma:g}")
         distance = np.minimum(motion.phi(gamma), motion.stop) if motion.turns else np.full(len(motion), gamma)
         return Patch(
             rows=motion.rows[changed],
             ids=reader.ids(motion.rows[changed]),
-            before=motion.start[changed],
-            after=after[changed],
+            before=picked(motion.start, changed),
+            after=picked(after, changed),
             labels=motion.labels[changed],
             distance=distance[changed],
             method=self.method,
@@ -243,7 +251,7 @@ class NudgeN:
             gamma=gamma,
             metric=None if choice is None else metric,
             validation={} if choice is None else _summary(choice),
-            counts={**counts, "moved": len(changed)},
+            counts={**counts, "moved": int(changed.sum())},
             curve=curve,
         )
 
@@ -279,13 +287,13 @@ class NudgeMN(NudgeM):
     method: ClassVar[str] = "M+N"
     similarity: ClassVar[str] = "cosine"
 
-    def _moved(self, motion: Motion, gamma: float) -> Floats:
-        moved = super()._moved(motion, gamma)
-        size = lengths(moved)
+    def _moved(self, motion: Motion, gamma: float, part: slice) -> Floats:
+        moved = super()._moved(motion, gamma, part)
+        length, size = motion.length[part], lengths(moved)
         # A step that ends in the origin has no direction to keep: that document stays.
-        stays = size <= 1e-12 * motion.length
-        moved[stays] = motion.start[stays]
-        return np.where(stays, 1.0, motion.length / np.where(stays, 1.0, size))[:, None] * moved
+        stays = size <= 1e-12 * length
+        moved[stays] = motion.start[part][stays]
+        return np.where(stays, 1.0, length / np.where(stays, 1.0, size))[:, None] * moved
 
 
 class NudgeNU(NudgeN):
@@ -324,11 +332,20 @@ def _count_shared(train: Queries, held_out: Queries) -> int:
     # Equal rows have equal inner products with anything; two of them tell nearly all other rows apart.
     probes = np.random.default_rng(0).standard_normal((2, train.vectors.shape[1]))
     wide = np.result_type(train.vectors, held_out.vectors, np.float32)
-    marks, asked = (
-        np.einsum("ij,kj->ki", part.vectors.astype(wide, copy=False), probes.astype(wide)) for part in (train, held_out)
-    )
-    marks, place = np.unique(marks[0] + 1j * marks[1], return_index=True)
-    asked = asked[0] + 1j * asked[1]
+    probes = probes.astype(wide)
+
+    def marked(vectors: Array) -> npt.NDArray[Any]:
+        marks = np.empty((2, len(vectors)), wide)
+
+        def mark(part: slice) -> None:
+            marks[:, part] = np.einsum("ij,kj->ki", vectors[part].astype(wide, copy=False), probes)
+
+        everywhere(mark, len(vectors), ROWS)
+        pairs: npt.NDArray[Any] = marks[0] + 1j * marks[1]
+        return pairs
+
+    marks, place = np.unique(marked(train.vectors), return_index=True)
+    asked = marked(held_out.vectors)
     closest = np.minimum(np.searchsorted(marks, asked), len(marks) - 1)
     alike = np.flatnonzero(marks[closest] == asked)
     shared = int((train.vectors[place[closest[alike]]] == held_out.vectors[alike]).all(axis=1).sum())

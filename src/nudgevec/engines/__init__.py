@@ -40,6 +40,10 @@ class Sieve(Protocol):
     def width(self) -> int:
         """How many documents the other tiles should have."""
 
+    @property
+    def patience(self) -> float:
+        """How many documents may have been found, per place in the lists, before the floor must follow."""
+
     def scan(self, tiles: Iterator[Tile], floor: Floats, finish: Callable[[Survivors], Result]) -> Iterator[Result]:
         """Filter all tiles against each query's floor, which may rise meanwhile, and finish what is left of
         each, possibly in other threads. Results come in the order of the documents."""
@@ -69,21 +73,22 @@ class Met(NamedTuple):
     first: Singles
     last: Singles
 
+    def part(self, group: slice, start: int) -> Met:
+        """The pairs of some queries, numbered from the first of them; here they are numbered from ``start``."""
+        some = slice(*np.searchsorted(self.query, [group.start - start, group.stop - start]))
+        return Met(self.query[some] - (group.start - start), self.column[some], self.first[some], self.last[some])
+
 
 class Meeting(Protocol):
     """A filter for the documents that move."""
 
     @property
-    def group_scores(self) -> int:
-        """How many scores to ask for at a time."""
-
-    @property
-    def group_queries(self) -> int:
-        """But for at least so many queries."""
+    def at_once(self) -> int:
+        """How many scores to ask for at a time, from one thread; 0 to ask from many threads."""
 
     def among(self, queries: Floats, thresholds: list[Singles], k: int) -> list[Met]:
         """For every interval between two angles: the columns that can come above each query's threshold there,
-        and above what k columns never fall below. Called from several threads."""
+        and above what k columns never fall below, in the order of the queries."""
 
 
 class Engine(Protocol):

@@ -8,7 +8,6 @@ on CPU tensors, slowly, which is how it is tested where there is no GPU.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from nudgevec import parallel
-from nudgevec.corpus import Floats
+from nudgevec.corpus import Floats, Ints
 from nudgevec.engines import Columns, Met, Result, Survivors
 from nudgevec.engines.torch_engine import BFLOAT16_ROUNDING, import_torch
 from nudgevec.tiles import UNIT_ROUNDOFF, Singles, Tile, error_of
@@ -31,6 +30,8 @@ _SLOTS = 3
 # Pairs of vectors multiplied at a time, in float32 on the device and in float64 on the host.
 _DEVICE_PAIRS = 1 << 17
 _HOST_PAIRS = 1 << 12
+# New documents per query and tile that count for its floor.
+_LISTED = 256
 _COPIERS = 8
 
 
@@ -50,13 +51,16 @@ class DeviceEngine:
 
 
 class DeviceSieve:
-    """Filters tiles on the device.
+    """Filters tiles on the device, where each query's best scores so far are kept too.
 
     The error of a bfloat16 score, for a unit query q and a row x, is at most |q - q'| |x'| + |q| |x - x'| for the
     rounding of both (whose lengths are measured), the error of x itself, and that of adding up: tensor cores
     truncate where others round, and align several products before they add them, so we allow 8 d u |q'| |x'|, some
     four times what is known of them. The sum is rounded to bfloat16 once more, which keeps the order.
     """
+
+    # The floor is kept here, so nobody waits for the lists of the host.
+    patience = 16.0
 
     def __init__(self, queries: Floats, k: int, device: Any) -> None:
         torch = import_torch()
@@ -65,16 +69,18 @@ class DeviceSieve:
         self.single = exact.float()
         self.coarse = exact.to(torch.bfloat16)
         self.lost = (exact - self.coarse.double()).norm(dim=1).float() * (1 + 1e-5)
+        self.best = torch.full((len(queries), k), -torch.inf, device=device)
         dim = queries.shape[1]
         self.adding = (8 * dim + 16) * UNIT_ROUNDOFF + error_of(dim)
         self.width = self.first_width = max(1024, _TILE_BYTES // (4 * dim))
+        self.begun = False
 
     def scan(self, tiles: Iterator[Tile], floor: Floats, finish: Callable[[Survivors], Result]) -> Iterator[Result]:
         """Survivors of one tile are finished by threads while the next tile is filtered."""
         under_way: deque[list[Future[Result]]] = deque()
         with ThreadPoolExecutor(parallel.cores(), "nudgevec") as pool:
             for tile, vectors in _Transfers(self.device).run(tiles):
-                query, number = self._over(tile, vectors, floor)
+                query, number = self._over(tile, vectors)
                 place = tile.at(number)
                 parts = [slice(begin, begin + _HOST_PAIRS) for begin in range(0, len(query), _HOST_PAIRS)]
                 some = [Survivors(tile, query[part], place[part]) for part in parts]
@@ -84,28 +90,21 @@ class DeviceSieve:
             for futures in under_way:
                 yield from (future.result() for future in futures)
 
-    def _over(self, tile: Tile, vectors: Any, floor: Floats) -> tuple[Any, Any]:
-        """(query, number in the tile) of the scores that may exceed the floor."""
+    def _over(self, tile: Tile, vectors: Any) -> tuple[Ints, Ints]:
+        """(query, number in the tile) of the scores that may be among the best so far."""
         torch = self.torch
         rows = vectors.float()
         if tile.seen is not None:
             rows = rows[torch.from_numpy(tile.seen).to(self.device)]
         square = rows.square().sum(dim=1)
-        usual = (square > 1e-30) & (square < 1e30)
-        if tile.cosine:
-            rows = rows / square.sqrt()[:, None]
-            longest = torch.full((), 1.0 + 1e-3, device=self.device)
-        else:
-            longest = 1.01 * square.max().sqrt()
-        found = self._filter(rows, longest, floor) if bool(usual.all()) else None
-        if found is None:
-            # Zeros, infinities, lengths whose squares do not fit: the host knows what to do.
-            single, length = tile.single()
-            rows = torch.from_numpy(np.array(single)).to(self.device)
-            found = self._filter(rows, torch.full((), length, device=self.device), floor)
-        return found
+        if bool(((square > 1e-30) & (square < 1e30)).all()):
+            longest = 1.0 + 1e-3 if tile.cosine else 1.01 * float(square.max()) ** 0.5
+            return self._filter(rows / square.sqrt()[:, None] if tile.cosine else rows, longest)
+        # Zeros, infinities, lengths whose squares do not fit: the host knows what to do.
+        single, longest = tile.single()
+        return self._filter(torch.from_numpy(np.array(single)).to(self.device), longest)
 
-    def _filter(self, rows: Any, longest: Any, floor: Floats) -> tuple[Any, Any]:
+    def _filter(self, rows: Any, longest: float) -> tuple[Ints, Ints]:
         torch = self.torch
         coarse = rows.to(torch.bfloat16)
         lost = (rows - coarse.float()).norm(dim=1).max()
@@ -113,11 +112,9 @@ class DeviceSieve:
         fine_margin = 1.001 * error_of(rows.shape[1]) * longest + 1e-30
         padding = -len(rows) % _STRETCH
         coarse = torch.nn.functional.pad(coarse, (0, 0, 0, padding))
-        unknown = bool(np.isneginf(floor).any())
-        level = torch.from_numpy(np.nextafter(floor.astype(np.float32), np.float32(-np.inf))).to(self.device)
         found = []
         step = max(1, _TILE_SCORES // len(coarse))
-        for begin in range(0, len(level), step):
+        for begin in range(0, len(self.best), step):
             part = slice(begin, begin + step)
             with _full_precision(torch):
                 scores = torch.mm(self.coarse[part], coarse.T)
@@ -125,20 +122,18 @@ class DeviceSieve:
                 scores[:, len(rows) :] = -torch.inf
             stretches = scores.view(len(scores), -1, _STRETCH)
             maxima = stretches.amax(dim=2)
-            bar = level[part]
-            if unknown:
-                bar = torch.maximum(bar, self._own_floor(scores, maxima, len(rows)) - margin[part])
-            coarse_bar = (bar - margin[part]).to(torch.bfloat16)
-            query, stretch = (maxima >= coarse_bar[:, None]).nonzero(as_tuple=True)
-            hit, place = (stretches[query, stretch] >= coarse_bar[query, None]).nonzero(as_tuple=True)
+            floor = self.best[part, -1]
+            if not self.begun:
+                floor = torch.maximum(floor, self._own_floor(scores, maxima, len(rows)) - margin[part])
+            bar = (floor - margin[part]).to(torch.bfloat16)
+            query, stretch = (maxima >= bar[:, None]).nonzero(as_tuple=True)
+            hit, place = (stretches[query, stretch] >= bar[query, None]).nonzero(as_tuple=True)
             query, number = query[hit], stretch[hit] * _STRETCH + place
-            keep = number < len(rows)
-            for start in range(0, len(query), _DEVICE_PAIRS):
-                some = slice(start, start + _DEVICE_PAIRS)
-                there = number[some].clamp(max=len(rows) - 1)
-                score = (self.single[part][query[some]] * rows[there]).sum(dim=1)
-                keep[some] &= score >= bar[query[some]] - fine_margin
-            found.append(torch.stack([query[keep] + begin, number[keep]]))
+            score = self._scores(self.single[part], query, rows, number)
+            self._keep_best(part, query, score - fine_margin)
+            kept = (score + fine_margin >= self.best[part, -1][query]) & (number < len(rows))
+            found.append(torch.stack([query[kept] + begin, number[kept]]))
+        self.begun = True
         query, number = torch.cat(found, dim=1).cpu().numpy()
         return query, number
 
@@ -151,12 +146,34 @@ class DeviceSieve:
         best = heights.float().topk(self.k, dim=1).values[:, -1]
         return best - best.abs() * BFLOAT16_ROUNDING
 
+    def _scores(self, queries: Any, query: Any, rows: Any, number: Any) -> Any:
+        """float32 scores of pairs; -inf for padding."""
+        torch = self.torch
+        score = torch.empty(len(query), device=self.device)
+        there = number.clamp(max=len(rows) - 1)
+        for start in range(0, len(query), _DEVICE_PAIRS):
+            some = slice(start, start + _DEVICE_PAIRS)
+            torch.sum(queries[query[some]] * rows[there[some]], dim=1, out=score[some])
+        return score.masked_fill_(number >= len(rows), -torch.inf)
+
+    def _keep_best(self, part: slice, query: Any, score: Any) -> None:
+        """Let new scores (lower bounds of them) into the lists of the best. Pairs come in the order of queries."""
+        torch = self.torch
+        best = self.best[part]
+        count = torch.bincount(query, minlength=len(best))
+        place = torch.arange(len(query), device=self.device) - (count.cumsum(0) - count)[query]
+        # Of very many, some will do: the floor is only lower then.
+        width = min(int(count.max()), _LISTED)
+        some = place < width
+        table = torch.full((len(best), width), -torch.inf, device=self.device)
+        table[query[some], place[some]] = score[some]
+        self.best[part] = torch.cat([best, table], dim=1).topk(self.k, dim=1).values
+
 
 class DeviceMeeting:
-    """Filters moving documents with two float32 products on the device, for one group of queries at a time."""
+    """Filters moving documents with two float32 products on the device, many queries at a time."""
 
-    group_scores = 1 << 25
-    group_queries = 1
+    at_once = 1 << 26
 
     def __init__(self, columns: Columns, device: Any) -> None:
         torch = import_torch()
@@ -168,13 +185,8 @@ class DeviceMeeting:
         self.first, self.last, self.slack = sent(columns.first), sent(columns.last), sent(columns.slack)
         self.weights = [(sent(of_first), sent(of_last)) for of_first, of_last in columns.weights]
         self.bulges = [sent(bulge) for bulge in columns.bulges]
-        self.lock = threading.Lock()
 
     def among(self, queries: Floats, thresholds: list[Singles], k: int) -> list[Met]:
-        with self.lock:
-            return self._among(queries, thresholds, k)
-
-    def _among(self, queries: Floats, thresholds: list[Singles], k: int) -> list[Met]:
         torch = self.torch
         asked = torch.from_numpy(queries).to(self.device).float()
         with _full_precision(torch):

@@ -39,6 +39,7 @@ class CpuSieve:
 
     first_width: int
     width: int
+    patience = 0.25
 
     def __init__(self, queries: int, first_scores: int, tile_scores: int) -> None:
         self.count = queries
@@ -113,9 +114,7 @@ class NumpySieve(CpuSieve):
 class NumpyMeeting:
     """Filters moving documents with two float32 products."""
 
-    # Few enough scores to stay in the cache, enough queries for products to be fast.
-    group_scores = 1 << 19
-    group_queries = 256
+    at_once = 0
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
