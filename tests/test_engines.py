@@ -38,12 +38,27 @@ def lengths():
     return documents, train, validation
 
 
+class Stream:
+    """A corpus that is no array: its vectors are gone when a block is."""
+
+    def __init__(self, vectors):
+        self.vectors, self.ids, self.dim = vectors, range(len(vectors)), vectors.shape[1]
+
+    def take(self, ids):
+        return self.vectors[np.asarray(ids)]
+
+    def blocks(self):
+        for start in range(0, len(self.vectors), 100):
+            yield self.ids[start : start + 100], self.vectors[start : start + 100].copy()
+
+
 PROBLEMS = {
     "one answer": lambda: learnable()[:3],
     "several answers": emoji,
     "float16": lambda: (learnable()[0].astype(np.float16), *learnable()[1:3]),
     "lengths": lengths,
     "many dimensions": lambda: learnable(dim=700)[:3],
+    "stream": lambda: (Stream(learnable()[0]), *learnable()[1:3]),
     "blocks": lambda: (ArrayCorpus(learnable()[0], block_rows=23), *learnable()[1:3]),
 }
 

@@ -23,13 +23,14 @@ from nudgevec.labels import Labels
 from nudgevec.lines import Curves, Layout, Mask, Target, kth_largest
 from nudgevec.motion import Motion, height
 from nudgevec.nearest import Nearest, pair_dots
-from nudgevec.parallel import ROWS, everywhere, ordered
+from nudgevec.parallel import everywhere, ordered
 from nudgevec.tiles import Singles, error_of
 
 # Queries are taken in groups: few enough for their scores to stay in the cache, enough for products to be fast.
 _GROUP_SCORES = 1 << 19
 _GROUP_QUERIES = 256
 _LARGEST_GROUP = 1 << 23
+_CENTRAL_QUERIES = 1024
 # Straight rays are cut into so many intervals from the beginning: over all angles a still label falls to zero.
 _RAYS = 2
 # A cell is swept as it is when it holds at most this much work, in (label, document) pairs; one more
@@ -71,17 +72,20 @@ class Cutter:
         self.still = Nearest(still.row, still.score / (1.0 if motion.turns else motion.scale))
         self.columns = _columns(motion)
         self.meeting = engine.meeting(self.columns)
+        self.threads = parallel.FEW if self.meeting.at_once else 0
 
     def groups(self) -> Iterator[Callable[[], Cells]]:
         """The cells of groups of queries, each to be called for from any thread."""
         width = max(1, len(self.motion))
         step = max(_GROUP_SCORES // width, min(_GROUP_QUERIES, _LARGEST_GROUP // width))
-        step = max(1, min(step, -(-len(self.queries) // parallel.cores())))
+        if self.meeting.at_once:
+            step = min(_CENTRAL_QUERIES, self.meeting.at_once // width)
+        step = max(1, min(step, -(-len(self.queries) // (self.threads or parallel.cores()))))
         groups = [slice(begin, min(begin + step, len(self.queries))) for begin in range(0, len(self.queries), step)]
         if not self.meeting.at_once:
             yield from (partial(self._cells, group) for group in groups)
             return
-        begun = list(ordered(self._begin, groups))
+        begun = list(ordered(self._begin, groups, self.threads))
         together = max(1, self.meeting.at_once // (step * width))
         for first in range(0, len(begun), together):
             some = begun[first : first + together]
@@ -198,16 +202,19 @@ def _columns(motion: Motion) -> Columns:
     dimensions' worth).
     """
     first, last = (np.empty(motion.direction.shape, np.float32) for _ in range(2))
+    units = motion.units
 
     def fill(part: slice) -> None:
-        start = motion.start[part] / motion.units[part, None]
+        start = motion.start[part] / units[part, None]
         first[part] = start
         last[part] = motion.direction[part]
         if motion.turns:
             stop = motion.stop[part, None]
-            last[part] = np.cos(stop) * start + np.sin(stop) * motion.direction[part]
+            start *= np.cos(stop)
+            start += np.sin(stop) * motion.direction[part]
+            last[part] = start
 
-    everywhere(fill, len(motion), ROWS)
+    everywhere(fill, len(motion))
     angles = [0.0, motion.end] if motion.turns else [motion.end * part / _RAYS for part in range(_RAYS + 1)]
     reached = [np.minimum(phi, motion.stop) for phi in angles]
     sine = np.sin(motion.stop)

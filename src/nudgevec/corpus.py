@@ -7,6 +7,7 @@ library a document is its row in the stream; ids come in and go out through ``Re
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.errors import LabelError, VectorError
-from nudgevec.parallel import ROWS, everywhere
+from nudgevec.parallel import everywhere
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -46,7 +47,10 @@ class Corpus(Protocol):
         """The vectors of these documents, one row each, in the order asked for."""
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        """All documents once, as (ids, vectors) of any convenient size."""
+        """All documents once, as (ids, vectors) of any convenient size.
+
+        Several blocks are in use at a time, so each needs memory of its own.
+        """
 
 
 class ArrayCorpus:
@@ -110,7 +114,7 @@ class ArrayCorpus:
             def copy(part: slice) -> None:
                 taken[part] = self.vectors[rows[part]]
 
-            everywhere(copy, len(rows), ROWS)
+            everywhere(copy, len(rows))
             return taken
         for start in range(0, len(rows), _ROWS_BETWEEN_RELEASES):
             some = slice(start, start + _ROWS_BETWEEN_RELEASES)
@@ -169,9 +173,12 @@ class Reader:
         return found
 
     def _checked_rows(self, wanted: Sequence[Any]) -> Ints:
-        odd = [] if set(map(type, wanted)) <= {int} else [key for key in wanted if not _is_row(key)]
-        if not odd and len(wanted):
-            odd = [key for key in (min(wanted), max(wanted)) if not 0 <= key < self.rows]
+        if set(map(type, wanted)) == {int}:
+            with contextlib.suppress(OverflowError):
+                rows = np.fromiter(wanted, dtype=np.int64, count=len(wanted))
+                if rows.min() >= 0 and rows.max() < self.rows:
+                    return rows
+        odd = [key for key in wanted if not (_is_row(key) and 0 <= key < self.rows)]
         if odd:
             hint = "; grades go into a dict {row: grade}" if isinstance(odd[0], tuple) else ""
             raise LabelError(
@@ -188,7 +195,7 @@ class Reader:
         vectors = np.ascontiguousarray(self.corpus.take(keys))  # type: ignore[arg-type]
         if vectors.shape != (len(rows), self.dim):
             raise VectorError(f"the corpus returned {vectors.shape} for {len(rows)} ids of {self.dim} dimensions")
-        everywhere(lambda part: check_finite(vectors[part], rows[part], self), len(rows), ROWS)
+        everywhere(lambda part: check_finite(vectors[part], rows[part], self), len(rows))
         return vectors
 
     def blocks(self) -> Iterator[tuple[int, Array]]:
@@ -263,7 +270,7 @@ def as_queries(vectors: npt.ArrayLike, dim: int, what: str) -> Queries:
         with np.errstate(over="ignore", invalid="ignore"):
             length[part] = np.sqrt(np.einsum("ij,ij->i", some, some).astype(np.float64))
 
-    everywhere(measure, len(matrix), ROWS)
+    everywhere(measure, len(matrix))
     odd = np.flatnonzero(~((length > 1e-15) & (length < 1e15)))
     for row in odd:
         if not np.isfinite(matrix[row]).all():
@@ -281,13 +288,13 @@ def unit_rows(vectors: Array) -> Floats:
     def scale(part: slice) -> None:
         unit[part] = vectors[part] / lengths(vectors[part])[:, None]
 
-    everywhere(scale, len(vectors), ROWS)
+    everywhere(scale, len(vectors))
     return unit
 
 
 def lengths(vectors: Array) -> Floats:
     """Euclidean length of every row in float64, right even where the squares would under- or overflow."""
-    exact = vectors.astype(np.float64)
+    exact = vectors.astype(np.float64, copy=False)
     length: Floats = np.sqrt(np.einsum("ij,ij->i", exact, exact))
     odd = np.flatnonzero((length < 1e-140) | (length > 1e140))
     if len(odd):

@@ -69,7 +69,7 @@ def trace(steps: Steps, motion: Motion) -> tuple[Curve, Floats]:
     """The curve over gamma, and its edges as angles."""
     left, units = steps.totals()
     angles = np.append(left, motion.end)
-    edges = np.array([motion.gamma(float(phi)) for phi in angles])
+    edges = motion.gammas(angles)
     wide = np.append(np.diff(edges) > 0, True)
     queries = max(1, len(steps.at_zero))
     values = units[wide[:-1]] * (steps.unit / queries)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from nudgevec.corpus import Floats, Ints, Queries
 from nudgevec.errors import LabelError
 from nudgevec.labels import Labels
-from nudgevec.parallel import ROWS, everywhere
+from nudgevec.parallel import everywhere
 
 # Documents with more labels than this are summed one by one, the others many at a time.
 _FEW = 64
@@ -42,11 +42,12 @@ def gather(labels: Labels, queries: Queries) -> Pull:
     rows, first, count = np.unique(labels.row[order], return_index=True, return_counts=True)
 
     vectors = queries.vectors
-    total = np.zeros((len(rows), vectors.shape[1]))
+    total = np.empty((len(rows), vectors.shape[1]))
     # Most-labelled first: the documents that have a t-th label are then a prefix for every t.
     by_count = np.argsort(-count, kind="stable")
     heavy = int(np.count_nonzero(count > _FEW))
     for document in by_count[:heavy]:
+        total[document] = 0.0
         for start in range(first[document], first[document] + count[document], _CHUNK):
             part = slice(start, min(start + _CHUNK, first[document] + count[document]))
             total[document] += np.einsum("i,ij->j", weight[part], vectors[query[part]].astype(np.float64))
@@ -63,7 +64,7 @@ def gather(labels: Labels, queries: Queries) -> Pull:
         total[some] = sums
         finite.append(bool(np.isfinite(sums).all()))
 
-    everywhere(add_up, len(light), ROWS)
+    everywhere(add_up, len(light))
 
     document_of = np.repeat(np.arange(len(rows)), count)
     mass = np.bincount(document_of, np.abs(weight) * queries.length[query], minlength=len(rows)).astype(np.float64)

@@ -18,7 +18,7 @@ Z = 0. ``scale`` is the typical length of a document, so that nothing depends on
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import asin, atan, pi, sin, sqrt, tan
+from math import asin, atan, pi, sqrt, tan
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ import numpy.typing as npt
 from nudgevec.corpus import Array, Floats, Ints, Reader, check_nonzero, lengths
 from nudgevec.errors import VectorError
 from nudgevec.gather import Pull
-from nudgevec.parallel import ROWS, everywhere
+from nudgevec.parallel import everywhere
 
 Reals = npt.NDArray[Any]
 
@@ -78,9 +78,13 @@ class Motion:
 
     def gamma(self, phi: float) -> float:
         """The paper's gamma for this angle."""
+        return float(self.gammas(np.array([phi]))[0])
+
+    def gammas(self, phi: Floats) -> Floats:
+        """The same for many."""
         if self.turns:
-            return 4.0 * sin(phi / 2) ** 2
-        return self.scale * tan(phi) if phi < self.end else float("inf")
+            return 4.0 * np.square(np.sin(phi / 2))
+        return np.where(phi < self.end, self.scale * np.tan(np.minimum(phi, self.end)), np.inf)
 
     def phi(self, gamma: float) -> float:
         """The angle for the paper's gamma."""
@@ -92,11 +96,14 @@ class Motion:
         """Some of the moving documents at this angle, at their own length, in float64."""
         start, direction = self.start[part].astype(np.float64), self.direction[part]
         if not self.turns:
-            ahead: Floats = start + self.scale * tan(phi) * direction
-            return ahead
+            start += self.scale * tan(phi) * direction
+            return start
         angle, length = np.minimum(phi, self.stop[part])[:, None], self.length[part, None]
-        turned: Floats = length * (np.cos(angle) * (start / length) + np.sin(angle) * direction)
-        return turned
+        start /= length
+        start *= np.cos(angle)
+        start += np.sin(angle) * direction
+        start *= length
+        return start
 
 
 def turning(pull: Pull, reader: Reader) -> Motion:
@@ -105,24 +112,26 @@ def turning(pull: Pull, reader: Reader) -> Motion:
     A document stays where it is when its labels cancel, when it already stands at its pull, and when
     its labels are all positive but the pull points away from it (the paper's rule). With a negative
     label it turns even through more than a right angle: that is what pushing away means.
+    The directions take the place of ``pull.total``.
     """
-    start = reader.take(pull.rows)
+    start, direction = reader.take(pull.rows), pull.total
     length, toward, away = (np.empty(len(start)) for _ in range(3))
-    direction = np.empty(pull.total.shape)
     alive = np.empty(len(start), np.bool_)
 
     def aim(part: slice) -> None:
-        length[part] = lengths(start[part])
-        size = lengths(pull.total[part])
+        # In place: fresh memory would take as long as the arithmetic.
+        unit, target = start[part].astype(np.float64), direction[part]
+        length[part], size = lengths(unit), lengths(target)
         alive[part] = size > _CANCELLED * pull.mass[part]
-        unit = start[part] / np.where(length[part] > 0, length[part], 1.0)[:, None]
-        target = pull.total[part] / np.where(alive[part], size, 1.0)[:, None]
+        unit /= np.where(length[part] > 0, length[part], 1.0)[:, None]
+        target /= np.where(alive[part], size, 1.0)[:, None]
         toward[part] = np.einsum("ij,ij->i", unit, target)
-        tangent = target - toward[part, None] * unit
-        away[part] = lengths(tangent)
-        direction[part] = tangent / np.where(away[part] > 0, away[part], 1.0)[:, None]
+        unit *= toward[part, None]
+        target -= unit
+        away[part] = lengths(target)
+        target /= np.where(away[part] > 0, away[part], 1.0)[:, None]
 
-    everywhere(aim, len(start), ROWS)
+    everywhere(aim, len(start))
     check_nonzero(length, pull.rows, reader)
     moves = alive & (away > _PARALLEL) & ((toward >= -_CANCELLED) | pull.pushed)
     return Motion(
@@ -137,15 +146,17 @@ def turning(pull: Pull, reader: Reader) -> Motion:
 
 
 def sliding(pull: Pull, reader: Reader) -> Motion:
-    """NUDGE-M: straight rays along the pull, for documents whose labels do not cancel."""
-    size = np.empty(len(pull.rows))
-    direction = np.empty(pull.total.shape)
+    """NUDGE-M: straight rays along the pull, for documents whose labels do not cancel.
+
+    The directions take the place of ``pull.total``.
+    """
+    size, direction = np.empty(len(pull.rows)), pull.total
 
     def aim(part: slice) -> None:
-        size[part] = lengths(pull.total[part])
-        direction[part] = pull.total[part] / np.where(size[part] > 0, size[part], 1.0)[:, None]
+        size[part] = lengths(direction[part])
+        direction[part] /= np.where(size[part] > 0, size[part], 1.0)[:, None]
 
-    everywhere(aim, len(size), ROWS)
+    everywhere(aim, len(size))
     moves = size > _CANCELLED * pull.mass
     start = reader.take(pull.rows[moves])
     length = lengths(start)

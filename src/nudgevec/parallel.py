@@ -18,16 +18,21 @@ from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
+# Threads for work that is many short steps: more of them would wait for each other between the steps.
+FEW = 4
 # Vectors prepared at a time, by one thread.
-ROWS = 512
+ROWS = 1024
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
-def ordered(function: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
-    """``map(function, pieces)`` on all cores. Pieces are taken when a thread is about to be free for them."""
-    workers = cores()
+def ordered(function: Callable[[Piece], Result], pieces: Iterable[Piece], threads: int = 0) -> Iterator[Result]:
+    """``map(function, pieces)`` on all cores, or on so many threads.
+
+    Pieces are taken when a thread is about to be free for them.
+    """
+    workers = min(cores(), threads or cores())
     if workers == 1:
         yield from map(function, pieces)
         return
@@ -45,10 +50,10 @@ def ordered(function: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Ite
                 future.cancel()
 
 
-def everywhere(function: Callable[[slice], object], size: int, step: int) -> None:
-    """Call ``function`` for slices of ``step`` rows that together cover ``size`` rows, on all cores."""
-    pieces = [slice(begin, min(begin + step, size)) for begin in range(0, size, step)]
-    for _ in ordered(function, pieces) if len(pieces) > 1 else map(function, pieces):
+def everywhere(function: Callable[[slice], object], size: int) -> None:
+    """Call ``function`` for slices of some rows that together cover ``size`` rows, on several threads."""
+    pieces = [slice(begin, min(begin + ROWS, size)) for begin in range(0, size, ROWS)]
+    for _ in ordered(function, pieces, FEW) if len(pieces) > 1 else map(function, pieces):
         pass
 
 

@@ -24,7 +24,7 @@ from nudgevec.labels import Labels, read_labels
 from nudgevec.metrics import Metric
 from nudgevec.motion import Motion, picked, sliding, turning
 from nudgevec.nearest import nearest
-from nudgevec.parallel import ROWS, everywhere
+from nudgevec.parallel import everywhere
 from nudgevec.patch import Patch
 from nudgevec.sweep import sweep
 
@@ -234,7 +234,7 @@ class NudgeN:
             changed[part] = (after[part] != motion.start[part]).any(axis=1)
 
         if gamma > 0:
-            everywhere(move, len(motion), ROWS)
+            everywhere(move, len(motion))
             if not fits.all():
                 where = reader.name(int(motion.rows[~fits][0]))
                 raise VectorError(f"{where} would not fit into {after.dtype} after a step of gamma {gamma:g}")
@@ -340,7 +340,7 @@ def _count_shared(train: Queries, held_out: Queries) -> int:
         def mark(part: slice) -> None:
             marks[:, part] = np.einsum("ij,kj->ki", vectors[part].astype(wide, copy=False), probes)
 
-        everywhere(mark, len(vectors), ROWS)
+        everywhere(mark, len(vectors))
         pairs: npt.NDArray[Any] = marks[0] + 1j * marks[1]
         return pairs
 

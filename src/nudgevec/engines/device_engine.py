@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nudgevec import parallel
-from nudgevec.corpus import Floats, Ints
+from nudgevec.corpus import Floats
 from nudgevec.engines import Columns, Met, Result, Survivors
 from nudgevec.engines.torch_engine import BFLOAT16_ROUNDING, import_torch
 from nudgevec.tiles import UNIT_ROUNDOFF, Singles, Tile, error_of
@@ -32,6 +32,7 @@ _DEVICE_PAIRS = 1 << 17
 _HOST_PAIRS = 1 << 12
 # New documents per query and tile that count for its floor.
 _LISTED = 256
+_FINISHERS = 8
 _COPIERS = 8
 
 
@@ -48,6 +49,17 @@ class DeviceEngine:
 
     def meeting(self, columns: Columns) -> DeviceMeeting:
         return DeviceMeeting(columns, self.device)
+
+
+class Found(NamedTuple):
+    """Survivors on the device: query, number in the tile, upper bound of the score."""
+
+    query: Any
+    number: Any
+    score: Any
+
+    def where(self, keep: Any) -> Found:
+        return Found(self.query[keep], self.number[keep], self.score[keep])
 
 
 class DeviceSieve:
@@ -76,22 +88,32 @@ class DeviceSieve:
         self.begun = False
 
     def scan(self, tiles: Iterator[Tile], floor: Floats, finish: Callable[[Survivors], Result]) -> Iterator[Result]:
-        """Survivors of one tile are finished by threads while the next tile is filtered."""
+        """Where documents can be read again, survivors are finished at the end, when most of them are known not
+        to be among the best; elsewhere by threads while the next tile is filtered."""
         under_way: deque[list[Future[Result]]] = deque()
-        with ThreadPoolExecutor(parallel.cores(), "nudgevec") as pool:
-            for tile, vectors in _Transfers(self.device).run(tiles):
-                query, number = self._over(tile, vectors)
+        waiting: list[tuple[Tile, Found]] = []
+        with ThreadPoolExecutor(min(_FINISHERS, parallel.cores()), "nudgevec") as pool:
+
+            def finished(tile: Tile, found: Found) -> list[Future[Result]]:
+                query, number = found.query.cpu().numpy(), found.number.cpu().numpy()
                 place = tile.at(number)
                 parts = [slice(begin, begin + _HOST_PAIRS) for begin in range(0, len(query), _HOST_PAIRS)]
-                some = [Survivors(tile, query[part], place[part]) for part in parts]
-                under_way.append([pool.submit(finish, each) for each in some])
+                return [pool.submit(finish, Survivors(tile, query[part], place[part])) for part in parts]
+
+            for tile, vectors in _Transfers(self.device).run(tiles):
+                found = self._over(tile, vectors)
+                if tile.lasts:
+                    waiting.append((tile, found))
+                    continue
+                under_way.append(finished(tile, found))
                 if len(under_way) > 1:
                     yield from (future.result() for future in under_way.popleft())
+            under_way.extend(finished(tile, self._still_good(found)) for tile, found in waiting)
             for futures in under_way:
                 yield from (future.result() for future in futures)
 
-    def _over(self, tile: Tile, vectors: Any) -> tuple[Ints, Ints]:
-        """(query, number in the tile) of the scores that may be among the best so far."""
+    def _over(self, tile: Tile, vectors: Any) -> Found:
+        """The documents of a tile that may be among the best so far."""
         torch = self.torch
         rows = vectors.float()
         if tile.seen is not None:
@@ -104,7 +126,7 @@ class DeviceSieve:
         single, longest = tile.single()
         return self._filter(torch.from_numpy(np.array(single)).to(self.device), longest)
 
-    def _filter(self, rows: Any, longest: float) -> tuple[Ints, Ints]:
+    def _filter(self, rows: Any, longest: float) -> Found:
         torch = self.torch
         coarse = rows.to(torch.bfloat16)
         lost = (rows - coarse.float()).norm(dim=1).max()
@@ -131,11 +153,14 @@ class DeviceSieve:
             query, number = query[hit], stretch[hit] * _STRETCH + place
             score = self._scores(self.single[part], query, rows, number)
             self._keep_best(part, query, score - fine_margin)
-            kept = (score + fine_margin >= self.best[part, -1][query]) & (number < len(rows))
-            found.append(torch.stack([query[kept] + begin, number[kept]]))
+            some = Found(query + begin, number, score + fine_margin)
+            found.append(self._still_good(some.where(number < len(rows))))
         self.begun = True
-        query, number = torch.cat(found, dim=1).cpu().numpy()
-        return query, number
+        return Found(*(torch.cat(column) for column in zip(*found, strict=True)))
+
+    def _still_good(self, found: Found) -> Found:
+        """Those that may be among the best now."""
+        return found.where(found.score >= self.best[found.query, -1])
 
     def _own_floor(self, scores: Any, maxima: Any, rows: int) -> Any:
         """What k documents of the tile itself reach, for every query."""
