@@ -30,9 +30,8 @@ from nudgevec.tiles import Singles, error_of
 _GROUP_SCORES = 1 << 19
 _GROUP_QUERIES = 256
 _LARGEST_GROUP = 1 << 23
-_CENTRAL_QUERIES = 1024
-# Straight rays are cut into so many intervals from the beginning: over all angles a still label falls to zero.
-_RAYS = 2
+_CENTRAL_QUERIES = 2048
+_CENTRAL_THREADS = 4
 # A cell is swept as it is when it holds at most this much work, in (label, document) pairs; one more
 # label is counted in for scoring each document again.
 _CELL_PAIRS = 64
@@ -70,9 +69,9 @@ class Cutter:
     def __init__(self, motion: Motion, queries: Floats, still: Nearest, labels: Labels, k: int, engine: Engine) -> None:
         self.motion, self.queries, self.labels, self.k = motion, queries, labels, k
         self.still = Nearest(still.row, still.score / (1.0 if motion.turns else motion.scale))
-        self.columns = _columns(motion)
+        self.columns = _columns(motion, engine.rays)
         self.meeting = engine.meeting(self.columns)
-        self.threads = parallel.FEW if self.meeting.at_once else 0
+        self.threads = _CENTRAL_THREADS if self.meeting.at_once else 0
 
     def groups(self) -> Iterator[Callable[[], Cells]]:
         """The cells of groups of queries, each to be called for from any thread."""
@@ -193,7 +192,7 @@ class _Begun(NamedTuple):
         return [each.threshold for each in self.beginnings]
 
 
-def _columns(motion: Motion) -> Columns:
+def _columns(motion: Motion, rays: int) -> Columns:
     """The moving documents in float32, at angle zero and at their stops, with the angles to begin with.
 
     A product is off by error_of(d) per unit of length. Scores in between are joined from both, and so are slopes:
@@ -215,7 +214,7 @@ def _columns(motion: Motion) -> Columns:
             last[part] = start
 
     everywhere(fill, len(motion))
-    angles = [0.0, motion.end] if motion.turns else [motion.end * part / _RAYS for part in range(_RAYS + 1)]
+    angles = [0.0, motion.end] if motion.turns else [motion.end * part / rays for part in range(rays + 1)]
     reached = [np.minimum(phi, motion.stop) for phi in angles]
     sine = np.sin(motion.stop)
     weights = [(np.sin(motion.stop - phi) / sine, np.sin(phi) / sine) for phi in reached]

@@ -150,6 +150,8 @@ class Reader:
 
     def ids(self, rows: Ints) -> list[Hashable]:
         """The ids of these rows, as the corpus spells them (NumPy numbers as plain ones)."""
+        if not self.has_ids:
+            return list(rows.tolist())
         picked = [self.all_ids[row] for row in rows.tolist()]
         return [key.item() if isinstance(key, np.generic) else key for key in picked]
 

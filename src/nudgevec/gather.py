@@ -37,9 +37,11 @@ class Pull:
 
 def gather(labels: Labels, queries: Queries) -> Pull:
     """Sum the weighted training queries of every labelled document."""
-    order = np.lexsort((labels.query, labels.row))
-    query, weight = labels.query[order], labels.weight[order]
-    rows, first, count = np.unique(labels.row[order], return_index=True, return_counts=True)
+    # Labels come sorted by query, which stays the order within a document.
+    order = np.argsort(labels.row, kind="stable")
+    query, row, weight = labels.query[order], labels.row[order], labels.weight[order]
+    first = np.flatnonzero(np.diff(row, prepend=-1))
+    rows, count = row[first], np.diff(np.append(first, len(row)))
 
     vectors = queries.vectors
     total = np.empty((len(rows), vectors.shape[1]))
@@ -71,4 +73,4 @@ def gather(labels: Labels, queries: Queries) -> Pull:
     if not (np.isfinite(mass).all() and all(finite)):
         raise LabelError("training queries: labels times query vectors are too large to add up; scale them down")
     pushed = np.bincount(document_of, weight < 0, minlength=len(rows)) > 0
-    return Pull(rows.astype(np.int64), total, mass, count.astype(np.int64), pushed)
+    return Pull(rows, total, mass, count, pushed)

@@ -180,7 +180,16 @@ def sliding(pull: Pull, reader: Reader) -> Motion:
 
 def picked(rows: Array, which: npt.NDArray[np.bool_]) -> Array:
     """Some rows; no copy where that is all of them, as it mostly is."""
-    return rows if which.all() else rows[which]
+    if which.all():
+        return rows
+    target = np.concatenate([[0], np.cumsum(which)])
+    some = np.empty((int(target[-1]), rows.shape[1]), rows.dtype)
+
+    def pick(part: slice) -> None:
+        some[target[part.start] : target[part.stop]] = rows[part][which[part]]
+
+    everywhere(pick, len(rows))
+    return some
 
 
 def bulged(lower: Reals, upper: Reals, arc: Reals) -> tuple[Reals, Reals]:

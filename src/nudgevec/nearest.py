@@ -18,10 +18,13 @@ import numpy.typing as npt
 from nudgevec.corpus import Array, Floats, Ints, Reader, lengths
 from nudgevec.engines import Engine, Survivors
 from nudgevec.lines import Target
+from nudgevec.parallel import everywhere
 from nudgevec.tiles import tiles
 
 # Pairs of vectors rescored at a time in float64.
 _PAIR_BYTES = 1 << 20
+# More pairs than this are shared out among threads.
+_MANY_PAIRS = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -111,11 +114,15 @@ def pair_dots(left: Array, i: Ints, right: Array, j: Ints) -> Floats:
     """``left[i] . right[j]`` pair by pair in float64. Each result depends on its own two rows only."""
     result = np.empty(len(i))
     step = max(1, _PAIR_BYTES // (8 * left.shape[1]))
-    for begin in range(0, len(i), step):
-        part = slice(begin, begin + step)
-        a = left[i[part]].astype(np.float64, copy=False)
-        b = right[j[part]].astype(np.float64, copy=False)
-        np.einsum("ij,ij->i", a, b, out=result[part])
+
+    def multiply(part: slice) -> None:
+        for begin in range(part.start, part.stop, step):
+            some = slice(begin, min(begin + step, part.stop))
+            a = left[i[some]].astype(np.float64, copy=False)
+            b = right[j[some]].astype(np.float64, copy=False)
+            np.einsum("ij,ij->i", a, b, out=result[some])
+
+    everywhere(multiply, len(i), _MANY_PAIRS)
     return result
 
 

@@ -50,9 +50,10 @@ def ordered(function: Callable[[Piece], Result], pieces: Iterable[Piece], thread
                 future.cancel()
 
 
-def everywhere(function: Callable[[slice], object], size: int) -> None:
+def everywhere(function: Callable[[slice], object], size: int, step: int = 0) -> None:
     """Call ``function`` for slices of some rows that together cover ``size`` rows, on several threads."""
-    pieces = [slice(begin, min(begin + ROWS, size)) for begin in range(0, size, ROWS)]
+    step = step or ROWS
+    pieces = [slice(begin, min(begin + step, size)) for begin in range(0, size, step)]
     for _ in ordered(function, pieces, FEW) if len(pieces) > 1 else map(function, pieces):
         pass
 

@@ -344,11 +344,15 @@ def _count_shared(train: Queries, held_out: Queries) -> int:
         pairs: npt.NDArray[Any] = marks[0] + 1j * marks[1]
         return pairs
 
-    marks, place = np.unique(marked(train.vectors), return_index=True)
-    asked = marked(held_out.vectors)
+    marks, back = np.unique(marked(held_out.vectors), return_inverse=True)
+    asked = marked(train.vectors)
     closest = np.minimum(np.searchsorted(marks, asked), len(marks) - 1)
     alike = np.flatnonzero(marks[closest] == asked)
-    shared = int((train.vectors[place[closest[alike]]] == held_out.vectors[alike]).all(axis=1).sum())
+    twin = np.full(len(marks), -1)
+    twin[closest[alike]] = alike
+    twin = twin[back]
+    doubtful = np.flatnonzero(twin >= 0)
+    shared = int((train.vectors[twin[doubtful]] == held_out.vectors[doubtful]).all(axis=1).sum())
     if shared:
         message = (
             f"{shared} of {len(held_out)} validation queries are training queries too; "

@@ -98,6 +98,11 @@ class Engine(Protocol):
     def name(self) -> str:
         """What the engine is called in options."""
 
+    @property
+    def rays(self) -> int:
+        """Into how many intervals to cut straight rays from the beginning: more cost more products of numbers, but
+        leave fewer documents in question (a still label's score falls to zero along the ray)."""
+
     def sieve(self, queries: Floats, k: int) -> Sieve:
         """For these unit queries, of which k survivors each are wanted in the end."""
 

@@ -40,6 +40,7 @@ class DeviceEngine:
     """bfloat16 and float32 on a GPU."""
 
     name = "torch"
+    rays = 4
 
     def __init__(self, device: str = "cuda") -> None:
         self.device = import_torch().device(device)

@@ -26,6 +26,7 @@ class NumpyEngine:
     """float32 on the CPU."""
 
     name = "numpy"
+    rays = 2
 
     def sieve(self, queries: Floats, k: int) -> CpuSieve:
         return NumpySieve(queries, k)
