@@ -296,6 +296,16 @@ def unit_rows(vectors: Array) -> Floats:
 
 def lengths(vectors: Array) -> Floats:
     """Euclidean length of every row in float64, right even where the squares would under- or overflow."""
+    length: Floats = np.empty(len(vectors))
+
+    def measure(part: slice) -> None:
+        length[part] = _lengths(vectors[part])
+
+    everywhere(measure, len(vectors))
+    return length
+
+
+def _lengths(vectors: Array) -> Floats:
     exact = vectors.astype(np.float64, copy=False)
     length: Floats = np.sqrt(np.einsum("ij,ij->i", exact, exact))
     odd = np.flatnonzero((length < 1e-140) | (length > 1e140))
