@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Array, ArrayCorpus, Ints, as_matrix, check_finite, check_nonzero, lengths
+from nudgevec.corpus import Array, ArrayCorpus, as_matrix, check_finite, check_nonzero, lengths
 from nudgevec.corpus import Reader as _Reader
 from nudgevec.errors import LabelError
 from nudgevec.tune import NudgeM, NudgeN
@@ -83,6 +83,9 @@ def _finetune(
     documents: Any = unit
     if nontrain_embeddings is not None:
         documents = _Stacked(unit, as_matrix(nontrain_embeddings, "nontrain_embeddings"))
+        outside = [row for line in train_set["q_ans_indx"] for row in line if row >= len(unit)]
+        if outside:
+            raise LabelError(f"row {outside[0]} is one of nontrain_embeddings, which cannot be an answer")
     tuner.fit(
         documents,
         train=(train_set["q_embs"], train_set["q_ans_indx"]),
@@ -112,11 +115,7 @@ class _Stacked:
         self.dim = int(first.shape[1])
 
     def take(self, ids: Sequence[Any]) -> Array:
-        rows: Ints = np.asarray(ids, dtype=np.int64)
-        outside = rows[rows >= len(self.first)]
-        if len(outside):
-            raise LabelError(f"row {outside[0]} is one of nontrain_embeddings, which cannot be an answer")
-        return self.first[rows]
+        return self.first[np.asarray(ids, dtype=np.int64)]
 
     def blocks(self) -> Iterator[tuple[Sequence[Any], Array]]:
         yield from ArrayCorpus(self.first).blocks()

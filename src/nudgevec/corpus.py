@@ -147,6 +147,8 @@ class Reader:
         if self.rows == 0 or self.dim == 0:
             raise VectorError(f"the corpus is empty: {self.rows} documents of {self.dim} dimensions")
         self.has_ids = not (isinstance(self.all_ids, range) and self.all_ids == range(self.rows))
+        self._watched = np.empty(0, np.int64)
+        self._seen: dict[int, Array] = {}
 
     def ids(self, rows: Ints) -> list[Hashable]:
         """The ids of these rows, as the corpus spells them (NumPy numbers as plain ones)."""
@@ -189,15 +191,28 @@ class Reader:
             )
         return np.fromiter(map(int, wanted), dtype=np.int64, count=len(wanted))
 
+    def watch(self, rows: Ints) -> None:
+        """Put these rows (sorted) aside when ``blocks`` comes by them, for ``take``: a corpus that streams well may
+        be slow to ask for single rows."""
+        if not isinstance(self.corpus, ArrayCorpus):
+            self._watched, self._seen = rows, {}
+
     def take(self, rows: Ints) -> Array:
         """The vectors of these rows, checked, as a copy in the type the corpus keeps."""
         if len(rows) == 0:
             return np.empty((0, self.dim), dtype=np.float32)
+        if self._seen.keys() >= set(rows.tolist()):
+            vectors = np.stack([self._seen[row] for row in rows.tolist()])
+        else:
+            vectors = self._fetched(rows)
+        everywhere(lambda part: check_finite(vectors[part], rows[part], self), len(rows))
+        return vectors
+
+    def _fetched(self, rows: Ints) -> Array:
         keys = rows if not self.has_ids else [self.all_ids[row] for row in rows.tolist()]
         vectors = np.ascontiguousarray(self.corpus.take(keys))  # type: ignore[arg-type]
         if vectors.shape != (len(rows), self.dim):
             raise VectorError(f"the corpus returned {vectors.shape} for {len(rows)} ids of {self.dim} dimensions")
-        everywhere(lambda part: check_finite(vectors[part], rows[part], self), len(rows))
         return vectors
 
     def blocks(self) -> Iterator[tuple[int, Array]]:
@@ -210,6 +225,8 @@ class Reader:
                 )
             if self.has_ids and list(ids) != list(self.all_ids[start : start + len(ids)]):
                 raise VectorError(f"the corpus streams its documents in another order than its ids, from row {start}")
+            wanted = self._watched[slice(*np.searchsorted(self._watched, [start, start + len(ids)]))]
+            self._seen.update(zip(wanted.tolist(), vectors[wanted - start], strict=True))
             yield start, vectors
             start += len(ids)
         if start != self.rows:
@@ -246,7 +263,7 @@ def as_matrix(vectors: npt.ArrayLike, what: str) -> Array:
 
 @dataclass(frozen=True)
 class Queries:
-    """Query vectors in the type they come in, and their lengths (to about the precision of that type)."""
+    """Query vectors in float32 or float64, and their lengths (to about the precision of that type)."""
 
     vectors: Array
     length: Floats
@@ -265,12 +282,14 @@ def as_queries(vectors: npt.ArrayLike, dim: int, what: str) -> Queries:
     matrix = as_matrix(vectors, what)
     if matrix.shape[1] != dim:
         raise VectorError(f"{what} have {matrix.shape[1]} dimensions, the documents have {dim}")
+    if matrix.dtype == np.float16:
+        # Arithmetic on float16 is slow, and queries are few.
+        matrix = matrix.astype(np.float32)
     length: Floats = np.empty(len(matrix))
 
     def measure(part: slice) -> None:
-        some = matrix[part].astype(np.result_type(matrix, np.float32), copy=False)
         with np.errstate(over="ignore", invalid="ignore"):
-            length[part] = np.sqrt(np.einsum("ij,ij->i", some, some).astype(np.float64))
+            length[part] = np.sqrt(np.einsum("ij,ij->i", matrix[part], matrix[part]).astype(np.float64))
 
     everywhere(measure, len(matrix))
     odd = np.flatnonzero(~((length > 1e-15) & (length < 1e15)))

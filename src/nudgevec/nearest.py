@@ -76,6 +76,32 @@ Scored = tuple[Ints, Ints, Floats]
 """Documents found: (query, row, score), flat."""
 
 
+class Scan:
+    """One pass over a corpus for documents that will not move, when it is not yet known which those are.
+
+    The labelled documents are left out of the pass. Those of them that stay where they are join in afterwards.
+    """
+
+    def __init__(
+        self, reader: Reader, queries: Floats, k: int, labelled: Ints, *, cosine: bool, engine: Engine
+    ) -> None:
+        self.reader, self.queries, self.k, self.labelled = reader, queries, k, labelled
+        self.cosine, self.engine = cosine, engine
+        self.found = nearest(reader, queries, k, cosine=cosine, skip=labelled, engine=engine)
+
+    def still(self, moving: Ints) -> Nearest:
+        """The nearest of all documents but those in ``moving``."""
+        rest = np.setdiff1d(self.labelled, moving, assume_unique=True)
+        if len(rest) == 0:
+            return self.found
+        some = Reader(self.reader.take(rest))
+        joining = nearest(some, self.queries, self.k, cosine=self.cosine, engine=self.engine)
+        row = np.concatenate([self.found.row, rest[joining.row]], axis=1)
+        score = np.concatenate([self.found.score, joining.score], axis=1)
+        best = np.lexsort((row, -score), axis=1)[:, : self.k]
+        return Nearest(np.take_along_axis(row, best, axis=1), np.take_along_axis(score, best, axis=1))
+
+
 class _Inbox:
     """Documents found on the way. They are put in order when there are enough of them: every time would cost
     more than the slightly lower floors in between."""

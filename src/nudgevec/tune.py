@@ -23,7 +23,7 @@ from nudgevec.gather import gather
 from nudgevec.labels import Labels, read_labels
 from nudgevec.metrics import Metric
 from nudgevec.motion import Motion, picked, sliding, turning
-from nudgevec.nearest import nearest
+from nudgevec.nearest import Scan
 from nudgevec.parallel import everywhere
 from nudgevec.patch import Patch
 from nudgevec.sweep import sweep
@@ -120,7 +120,6 @@ class NudgeN:
             "train_queries_without_labels": train_labels.queries - len(np.unique(train_labels.query)),
             "train_labels": len(train_labels),
         }
-        motion = self._motion(train_queries, train_labels, reader)
 
         if validation is not None:
             held_out, held_labels = _judged(validation, reader, "validation queries")
@@ -134,6 +133,7 @@ class NudgeN:
         choice: Choice | None = None
         if self.gamma is not None:
             gamma = float(self.gamma)
+            motion = self._motion(train_queries, train_labels, reader)
         elif validation is None or len(used) == 0:
             reason = "none were given" if validation is None else "none of them has a relevant label"
             raise LabelError(
@@ -141,7 +141,9 @@ class NudgeN:
                 "hold some labelled queries out, or pass gamma="
             )
         else:
-            curve, choice = self._choose(reader, motion, unit_rows(held_out.vectors[used]), answers, metric)
+            scan = self._scan(reader, unit_rows(held_out.vectors[used]), metric, train_labels)
+            motion = self._motion(train_queries, train_labels, reader)
+            curve, choice = self._choose(scan, motion, answers, metric)
             gamma = choice.gamma
 
         if self.refit and validation is not None:
@@ -187,17 +189,21 @@ class NudgeN:
             raise OptionError(f"unknown engine {self.engine!r}: use one of {', '.join(ENGINES)}")
 
     _largest_gamma: ClassVar[float] = 4.0
+    _turns: ClassVar[bool] = True
 
     def _motion(self, queries: Queries, labels: Labels, reader: Reader) -> Motion:
         return turning(gather(labels, queries), reader)
 
-    def _choose(
-        self, reader: Reader, motion: Motion, queries: Floats, answers: Labels, metric: Metric
-    ) -> tuple[Curve, Choice]:
-        """Scan, sweep, choose."""
+    def _scan(self, reader: Reader, queries: Floats, metric: Metric, labels: Labels) -> Scan:
+        """Pass over the corpus once: the labelled documents are put aside, of the others the nearest are found."""
+        labelled = np.unique(labels.row)
+        reader.watch(labelled)
         engine = pick(self.engine, float(len(queries)) * reader.rows * reader.dim)
-        still = nearest(reader, queries, metric.k + 1, cosine=motion.turns, skip=motion.rows, engine=engine)
-        cutter = Cutter(motion, queries, still, answers, metric.k, engine)
+        return Scan(reader, queries, metric.k + 1, labelled, cosine=self._turns, engine=engine)
+
+    def _choose(self, scan: Scan, motion: Motion, answers: Labels, metric: Metric) -> tuple[Curve, Choice]:
+        """Sweep, choose."""
+        cutter = Cutter(motion, scan.queries, scan.still(motion.rows), answers, metric.k, scan.engine)
         steps = sweep(cutter, answers, metric, motion.end)
         curve, angles = trace(steps, motion)
         choice = choose(curve, angles, steps, motion, self.guard)
@@ -271,6 +277,7 @@ class NudgeM(NudgeN):
     method: ClassVar[str] = "M"
     similarity: ClassVar[str] = "dot"
     _largest_gamma: ClassVar[float] = float("inf")
+    _turns: ClassVar[bool] = False
 
     def _motion(self, queries: Queries, labels: Labels, reader: Reader) -> Motion:
         return sliding(gather(labels, queries), reader)
