@@ -15,17 +15,20 @@ from pathlib import Path
 import numpy as np
 
 
-def problem(n, d, train, validation, touched, labels=1, seed=0):
+def problem(n, d, train, validation, touched, labels=1, seed=0, on_disk=False):
     """Unit documents; every touched one has a hidden topic that its queries scatter around."""
     random = np.random.default_rng(seed)
 
     def unit(rows):
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
-    documents = np.empty((n, d), np.float32)
+    path = scratch() / f"{n}x{d}.npy"
+    documents = np.lib.format.open_memmap(path, "w+", np.float32, (n, d)) if on_disk else np.empty((n, d), np.float32)
     for start in range(0, n, 100_000):
         block = random.standard_normal((min(100_000, n - start), d), dtype=np.float32)
         documents[start : start + len(block)] = unit(block)
+    if on_disk:
+        documents = np.load(path, mmap_mode="r")  # closes the file that was written
     scatter = np.float32(2.35 / np.sqrt(d))
     picked = random.choice(n, touched, replace=False)
     topics = unit(documents[picked] + scatter * random.standard_normal((touched, d), dtype=np.float32))

@@ -74,6 +74,8 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
         (cells, "_GROUP_QUERIES", 1),
         (parallel, "cores", lambda: 1),
         (parallel, "cores", lambda: 7),
+        (cells, "_FEWEST_QUERIES", 1),
+        (numpy_engine, "_FEWEST_QUERIES", 1),
         (cells, "_LARGEST_GROUP", 500),
         (cells, "_CELL_PAIRS", 1),
         (cells, "_CELL_PAIRS", 10**9),

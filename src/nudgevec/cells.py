@@ -30,6 +30,8 @@ from nudgevec.tiles import Singles, error_of
 _GROUP_SCORES = 1 << 19
 _GROUP_QUERIES = 256
 _LARGEST_GROUP = 1 << 23
+_FEWEST_QUERIES = 64
+# Where the scores come from a device, what is left for the host is many short steps: few threads, large groups.
 _CENTRAL_QUERIES = 2048
 _CENTRAL_THREADS = 4
 # A cell is swept as it is when it holds at most this much work, in (label, document) pairs; one more
@@ -79,7 +81,8 @@ class Cutter:
         step = max(_GROUP_SCORES // width, min(_GROUP_QUERIES, _LARGEST_GROUP // width))
         if self.meeting.at_once:
             step = min(_CENTRAL_QUERIES, self.meeting.at_once // width)
-        step = max(1, min(step, -(-len(self.queries) // (self.threads or parallel.cores()))))
+        share = -(-len(self.queries) // (self.threads or parallel.cores()))
+        step = max(1, min(step, max(share, _FEWEST_QUERIES)))
         groups = [slice(begin, min(begin + step, len(self.queries))) for begin in range(0, len(self.queries), step)]
         if not self.meeting.at_once:
             yield from (partial(self._cells, group) for group in groups)

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -33,13 +34,15 @@ def ordered(function: Callable[[Piece], Result], pieces: Iterable[Piece], thread
     Pieces are taken when a thread is about to be free for them.
     """
     workers = min(cores(), threads or cores())
-    if workers == 1:
-        yield from map(function, pieces)
+    remaining = iter(pieces)
+    begin = list(islice(remaining, 2))
+    if workers == 1 or len(begin) < 2:
+        yield from map(function, chain(begin, remaining))
         return
     waiting: deque[Future[Result]] = deque()
     with _products.single_threaded(), ThreadPoolExecutor(workers, "nudgevec") as pool:
         try:
-            for piece in pieces:
+            for piece in chain(begin, remaining):
                 waiting.append(pool.submit(function, piece))
                 if len(waiting) > workers:
                     yield waiting.popleft().result()
@@ -54,7 +57,7 @@ def everywhere(function: Callable[[slice], object], size: int, step: int = 0) ->
     """Call ``function`` for slices of some rows that together cover ``size`` rows, on several threads."""
     step = step or ROWS
     pieces = [slice(begin, min(begin + step, size)) for begin in range(0, size, step)]
-    for _ in ordered(function, pieces, FEW) if len(pieces) > 1 else map(function, pieces):
+    for _ in ordered(function, pieces, FEW):
         pass
 
 

@@ -20,6 +20,7 @@ from nudgevec.tiles import Single, Singles, Tile
 _TILE_SCORES = 1 << 21
 _FIRST_SCORES = 1 << 23
 _QUERIES = 2048
+_FEWEST_QUERIES = 64
 
 
 class NumpyEngine:
@@ -69,7 +70,7 @@ class CpuSieve:
         if first is None:
             return
         prepared = self.prepared(first)
-        share = min(_QUERIES, -(-self.count // parallel.cores()))
+        share = min(_QUERIES, max(_FEWEST_QUERIES, -(-self.count // parallel.cores())))
         yield from ordered(lambda some: filtered(first, prepared, some), self._parts(share))
         for results in ordered(whole, tiles):
             yield from results
