@@ -311,3 +311,13 @@ def test_reprs_are_one_line(problem):
     for thing in (tuner, tuner.curve_, tuner.patch_, tuner.choice_):
         assert "\n" not in repr(thing)
         assert len(repr(thing)) < 250
+
+
+def test_labels_that_change_places_at_a_round_angle():
+    """Two labels swap at gamma 1: nothing is gained or lost, but at that very step they are tied."""
+    documents = np.array([[1.0], [-1.0], [2.0], [1.0]])
+    train = np.array([[1.0]]), [{0: 1.0}]
+    validation = np.array([[2.0]]), [{0: 1.0, 2: 1.0}]
+    tuner = NudgeM("ndcg@2", guard=0).fit(documents, train, validation)
+    assert tuner.gamma_ > 0
+    assert abs(tuner.gamma_ - 1) > 1e-3

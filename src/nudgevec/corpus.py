@@ -192,10 +192,13 @@ class Reader:
         return np.fromiter(map(int, wanted), dtype=np.int64, count=len(wanted))
 
     def watch(self, rows: Ints) -> None:
-        """Put these rows (sorted) aside when ``blocks`` comes by them, for ``take``: a corpus that streams well may
-        be slow to ask for single rows."""
-        if not isinstance(self.corpus, ArrayCorpus):
-            self._watched, self._seen = rows, {}
+        """Put these rows (sorted) aside when ``blocks`` comes by them, for ``take``."""
+        self._watched, self._seen = rows, {}
+
+    @property
+    def streams(self) -> bool:
+        """True where asking for single rows may be slow, and where a block is gone when it has been worked on."""
+        return not isinstance(self.corpus, ArrayCorpus)
 
     def take(self, rows: Ints) -> Array:
         """The vectors of these rows, checked, as a copy in the type the corpus keeps."""

@@ -77,9 +77,10 @@ Scored = tuple[Ints, Ints, Floats]
 
 
 class Scan:
-    """One pass over a corpus for documents that will not move, when it is not yet known which those are.
+    """One pass over a corpus for the nearest documents that will not move.
 
-    The labelled documents are left out of the pass. Those of them that stay where they are join in afterwards.
+    Which those are is known once the labelled documents have been looked at. A corpus that streams is not asked for
+    them one by one: they are put aside during the pass, and those that turn out to stay join in afterwards.
     """
 
     def __init__(
@@ -87,17 +88,24 @@ class Scan:
     ) -> None:
         self.reader, self.queries, self.k, self.labelled = reader, queries, k, labelled
         self.cosine, self.engine = cosine, engine
-        self.found = nearest(reader, queries, k, cosine=cosine, skip=labelled, engine=engine)
+        self.others: Nearest | None = None
+        if reader.streams:
+            reader.watch(labelled)
+            self.others = self._pass(reader, skip=labelled)
+
+    def _pass(self, reader: Reader, skip: Ints | None = None) -> Nearest:
+        return nearest(reader, self.queries, self.k, cosine=self.cosine, skip=skip, engine=self.engine)
 
     def still(self, moving: Ints) -> Nearest:
         """The nearest of all documents but those in ``moving``."""
+        if self.others is None:
+            return self._pass(self.reader, skip=moving)
         rest = np.setdiff1d(self.labelled, moving, assume_unique=True)
         if len(rest) == 0:
-            return self.found
-        some = Reader(self.reader.take(rest))
-        joining = nearest(some, self.queries, self.k, cosine=self.cosine, engine=self.engine)
-        row = np.concatenate([self.found.row, rest[joining.row]], axis=1)
-        score = np.concatenate([self.found.score, joining.score], axis=1)
+            return self.others
+        joining = self._pass(Reader(self.reader.take(rest)))
+        row = np.concatenate([self.others.row, rest[joining.row]], axis=1)
+        score = np.concatenate([self.others.score, joining.score], axis=1)
         best = np.lexsort((row, -score), axis=1)[:, : self.k]
         return Nearest(np.take_along_axis(row, best, axis=1), np.take_along_axis(score, best, axis=1))
 

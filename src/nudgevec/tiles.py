@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Array, ArrayCorpus, Ints, Reader, check_finite, check_nonzero, lengths
+from nudgevec.corpus import Array, Ints, Reader, check_finite, check_nonzero, lengths
 from nudgevec.errors import VectorError
 
 Singles = npt.NDArray[np.float32]
@@ -49,11 +49,6 @@ class Tile:
     block: Array
     seen: Ints | None
     cosine: bool
-
-    @property
-    def lasts(self) -> bool:
-        """True where the vectors can still be read when the scan has gone on."""
-        return isinstance(self.reader.corpus, ArrayCorpus)
 
     def __len__(self) -> int:
         return len(self.block) if self.seen is None else len(self.seen)

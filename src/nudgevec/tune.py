@@ -195,11 +195,8 @@ class NudgeN:
         return turning(gather(labels, queries), reader)
 
     def _scan(self, reader: Reader, queries: Floats, metric: Metric, labels: Labels) -> Scan:
-        """Pass over the corpus once: the labelled documents are put aside, of the others the nearest are found."""
-        labelled = np.unique(labels.row)
-        reader.watch(labelled)
         engine = pick(self.engine, float(len(queries)) * reader.rows * reader.dim)
-        return Scan(reader, queries, metric.k + 1, labelled, cosine=self._turns, engine=engine)
+        return Scan(reader, queries, metric.k + 1, np.unique(labels.row), cosine=self._turns, engine=engine)
 
     def _choose(self, scan: Scan, motion: Motion, answers: Labels, metric: Metric) -> tuple[Curve, Choice]:
         """Sweep, choose."""

@@ -103,7 +103,7 @@ class DeviceSieve:
 
             for tile, vectors in _Transfers(self.device).run(tiles):
                 found = self._over(tile, vectors)
-                if tile.lasts:
+                if not tile.reader.streams:
                     waiting.append((tile, found))
                     continue
                 under_way.append(finished(tile, found))
