@@ -5,6 +5,7 @@ NudgeError
 │   ├── VectorError                     NaN, infinity, a zero row, a wrong shape or type
 │   ├── LabelError                      an unknown id, a row out of range, no usable label
 │   └── OptionError                     an unknown metric or an option out of its range
+├── RemoteError                         a server that refuses, or does not answer
 ├── PatchError                          a patch that does not belong to these vectors, or a bad file
 ├── NotFittedError (also an AttributeError)   a tuner that is used before ``fit``
 └── MissingExtraError (also an ImportError)   an optional dependency that is not installed
@@ -23,6 +24,7 @@ __all__ = [
     "NudgeWarning",
     "OptionError",
     "PatchError",
+    "RemoteError",
     "VectorError",
 ]
 
@@ -45,6 +47,10 @@ class LabelError(InputError):
 
 class OptionError(InputError):
     """An unknown metric, or an option outside its range."""
+
+
+class RemoteError(NudgeError):
+    """A server that refuses a request, or does not answer after several tries."""
 
 
 class PatchError(NudgeError):

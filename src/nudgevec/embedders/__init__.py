@@ -1,1 +1,118 @@
-"""Text to vectors. Each embedder is one module and one optional dependency."""
+"""Embedders: texts to vectors. One file per kind, all behind ``embedder(spec)``.
+
+A spec is ``static``, ``st:NAME`` (sentence-transformers), ``openai:NAME`` (any OpenAI-compatible server) or
+``precomputed:NAME`` (files beside the data). What takes time is kept on disk (``cache``), text by text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from nudgevec.collection import Collection, Items
+from nudgevec.corpus import Array, Corpus
+from nudgevec.embedders.cache import Cache
+from nudgevec.errors import OptionError, VectorError
+from nudgevec.progress import Progress
+
+
+class Embedder(Protocol):
+    """A model that turns texts into vectors."""
+
+    @property
+    def name(self) -> str:
+        """The spec it came from; vectors of different names are never mixed."""
+
+    @property
+    def keep(self) -> bool:
+        """True where embedding takes longer than reading vectors back."""
+
+    @property
+    def batch(self) -> int:
+        """How many texts to pass at a time."""
+
+    @property
+    def prefixes(self) -> tuple[str, str]:
+        """What to put before every document and before every query."""
+
+    def embed(self, texts: Sequence[str]) -> Array:
+        """One float32 row per text."""
+
+
+def embedder(spec: str) -> Embedder:
+    """The embedder of this spec."""
+    kind, _, name = spec.partition(":")
+    if kind == "static" and not name:
+        from nudgevec.embedders.static import StaticEmbedder
+
+        return StaticEmbedder()
+    if kind == "st" and name:
+        from nudgevec.embedders.sentence import SentenceEmbedder
+
+        return SentenceEmbedder(name)
+    if kind == "openai" and name:
+        from nudgevec.embedders.openai import OpenAIEmbedder
+
+        return OpenAIEmbedder(name)
+    raise OptionError(f"unknown embedder {spec!r}: use static, st:NAME, openai:NAME or precomputed:NAME")
+
+
+def embedded(
+    collection: Collection,
+    spec: str | None = None,
+    *,
+    prefixes: tuple[str | None, str | None] = (None, None),
+    quiet: bool = True,
+) -> tuple[Array | Corpus, Array, str]:
+    """Vectors of all documents and all queries of a collection, in its order, and the name of what made them.
+
+    Where the collection has vectors of its own, these are taken. ``prefixes`` (for documents, for queries) replace the
+    model's own.
+    """
+    documents, queries = collection.documents, collection.queries
+    if documents.vectors is not None and queries.vectors is not None:
+        if spec is not None:
+            raise OptionError(f"{collection.where} holds vectors, so there is nothing to embed: leave --embedder out")
+        _check(documents.vectors, queries.vectors, collection)
+        return documents.vectors, _array(queries.vectors), "given"
+    spec = spec or "static"
+    if spec.startswith("precomputed:"):
+        from nudgevec.embedders import precomputed
+
+        vectors = precomputed.read(collection, spec.removeprefix("precomputed:"))
+        _check(*vectors, collection)
+        return *vectors, spec
+    model = embedder(spec)
+    own = tuple(given if given is not None else usual for given, usual in zip(prefixes, model.prefixes, strict=True))
+    parts = []
+    for what, items, prefix in zip(("documents", "queries"), (documents, queries), own, strict=True):
+        parts.append(_embed(model, _texts(items, what, collection), prefix, Progress(f"embedding {what}", quiet)))
+    _check(*parts, collection)
+    return parts[0], parts[1], model.name
+
+
+def _embed(model: Embedder, texts: Sequence[str], prefix: str, progress: Progress) -> Array:
+    with Cache(model.name if model.keep else None) as cache, progress:
+        return cache.filled([prefix + text for text in texts], model.embed, model.batch, progress)
+
+
+def _texts(items: Items, what: str, collection: Collection) -> Sequence[str]:
+    if items.texts is None:
+        raise VectorError(f"{collection.where}: the {what} have neither texts nor vectors")
+    return items.texts
+
+
+def _array(vectors: Array | Corpus) -> Array:
+    if isinstance(vectors, Corpus):
+        raise VectorError("queries must be an array")
+    return vectors
+
+
+def _check(documents: Array | Corpus, queries: Array | Corpus, collection: Collection) -> None:
+    """Refuse to mix vectors that cannot come from one model."""
+    dims = [each.dim if isinstance(each, Corpus) else each.shape[1] for each in (documents, queries)]
+    if dims[0] != dims[1]:
+        raise VectorError(
+            f"{collection.where}: documents have {dims[0]} dimensions and queries {dims[1]}: "
+            "they are not from the same model"
+        )

@@ -13,6 +13,18 @@ import numpy.typing as npt
 from nudgevec.errors import MissingExtraError, VectorError
 
 
+class StaticEmbedder:
+    """wordllama behind the common face. It is faster than a disk, so nothing is kept."""
+
+    name = "static"
+    keep = False
+    batch = 4096
+    prefixes = ("", "")
+
+    def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        return embed(texts)
+
+
 def embed(texts: Sequence[str]) -> npt.NDArray[np.float32]:
     """One unit vector per text; all zeros for a text without a known token."""
     if isinstance(texts, str):

@@ -1,0 +1,31 @@
+"""Vectors that were made elsewhere: ``DATA/embeddings/NAME/{corpus,queries}.npy``, rows in the order of the data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from nudgevec.collection import Collection, Items
+from nudgevec.corpus import Array
+from nudgevec.errors import VectorError
+
+
+def read(collection: Collection, name: str) -> tuple[Array, Array]:
+    """Document and query vectors of this name."""
+    home = (collection.where if collection.where.is_dir() else collection.where.parent) / "embeddings"
+    folder = home / name
+    if not name or not folder.is_dir():
+        there = ", ".join(sorted(each.name for each in home.iterdir())) if home.is_dir() else "none"
+        raise VectorError(f"there are no vectors at {folder}; precomputed here: {there}")
+    return _read(folder / "corpus.npy", collection.documents), _read(folder / "queries.npy", collection.queries)
+
+
+def _read(path: Path, items: Items) -> Array:
+    try:
+        vectors: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise VectorError(f"{path} is not a readable .npy file: {error}") from None
+    if vectors.ndim != 2 or len(vectors) != len(items):
+        raise VectorError(f"{path} has the shape {vectors.shape}, but there are {len(items)} texts")
+    return vectors

@@ -1,0 +1,63 @@
+"""sentence-transformers: any model of that library by its name or folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nudgevec.corpus import Array
+from nudgevec.errors import MissingExtraError, VectorError
+
+# (documents, queries): what models were trained to see before a text, where they do not say so themselves.
+_PREFIXES = {
+    "bge-": ("", "Represent this sentence for searching relevant passages: "),
+    "e5-": ("passage: ", "query: "),
+    "nomic-embed-text": ("search_document: ", "search_query: "),
+    "mxbai-embed": ("", "Represent this sentence for searching relevant passages: "),
+}
+
+
+class SentenceEmbedder:
+    """A model of sentence-transformers, loaded when it is first asked."""
+
+    keep = True
+    batch = 256
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self.name = f"st:{model}"
+        self._loaded: Any = None
+
+    @property
+    def prefixes(self) -> tuple[str, str]:
+        prompts = {key: text for key, text in (getattr(self.loaded, "prompts", None) or {}).items() if text}
+        document = prompts.get("document") or prompts.get("passage") or prompts.get("corpus")
+        if document or prompts.get("query"):
+            return document or "", prompts.get("query") or ""
+        short = self.model.rstrip("/").rsplit("/", 1)[-1].lower()
+        return next((known for start, known in _PREFIXES.items() if short.startswith(start)), ("", ""))
+
+    @property
+    def loaded(self) -> Any:
+        """The model itself."""
+        if self._loaded is None:
+            try:
+                from sentence_transformers import SentenceTransformer
+            except ImportError:
+                raise MissingExtraError(f"the embedder {self.name}", "st") from None
+            try:
+                self._loaded = SentenceTransformer(self.model)
+            except (OSError, ValueError) as error:
+                raise VectorError(
+                    f"{self.name} could not be loaded, neither as a folder nor by name from a hub: "
+                    f"{str(error).splitlines()[0]}"
+                ) from None
+        return self._loaded
+
+    def embed(self, texts: Sequence[str]) -> Array:
+        vectors = self.loaded.encode(
+            list(texts), batch_size=32, normalize_embeddings=True, show_progress_bar=False, prompt=""
+        )
+        return np.asarray(vectors, dtype=np.float32)

@@ -1,0 +1,46 @@
+"""Readers: files and folders as a ``Collection``. One file per layout; this one tells which layout it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from nudgevec.collection import Collection
+from nudgevec.errors import InputError
+
+
+def read(path: str | os.PathLike[str]) -> Collection:
+    """The collection at this path, in any of the layouts nudgevec knows."""
+    where = Path(path)
+    if not where.exists():
+        raise InputError(f"there is nothing at {where}")
+    if where.is_file():
+        if where.suffix == ".json":
+            from nudgevec.readers import llama_index
+
+            return llama_index.read(where)
+        raise InputError(f"{where} is one file; nudgevec takes {_LAYOUTS}")
+    if (where / "corpus.jsonl").is_file():
+        from nudgevec.readers import beir
+
+        return beir.read(where)
+    if _folder(where, "corpus") and _folder(where, "queries"):
+        from nudgevec.readers import hugging_face
+
+        return hugging_face.read(where)
+    if list(where.glob("documents.*")):
+        from nudgevec.readers import vectors
+
+        return vectors.read(where)
+    found = ", ".join(sorted(each.name for each in where.iterdir())[:8]) or "nothing"
+    raise InputError(f"{where} holds {found}; nudgevec takes {_LAYOUTS}")
+
+
+_LAYOUTS = (
+    "a BEIR folder (corpus.jsonl, queries.jsonl, qrels), a folder of vectors (documents.*, queries.*, qrels.*), "
+    "a Hugging Face data set folder (corpus/, queries/, default/), or a LlamaIndex EmbeddingQAFinetuneDataset (.json)"
+)
+
+
+def _folder(where: Path, name: str) -> bool:
+    return (where / name).is_dir() or bool(list(where.glob(f"{name}*.parquet")))

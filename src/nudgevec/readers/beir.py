@@ -1,0 +1,52 @@
+"""BEIR folders: ``corpus.jsonl``, ``queries.jsonl``, ``qrels/{train,dev,test}.tsv`` or one ``qrels.tsv``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nudgevec.collection import Collection, Items, collected
+from nudgevec.errors import InputError
+from nudgevec.readers import qrels
+
+
+def read(folder: Path) -> Collection:
+    """A folder in BEIR's layout. A document's text is its title and its text."""
+    documents, queries = _items(folder / "corpus.jsonl"), _items(folder / "queries.jsonl")
+    single = sorted(folder.glob("qrels.*"))
+    if (folder / "qrels").is_dir():
+        sides = qrels.read_folder(folder / "qrels")
+    elif single and single[0].is_file():
+        sides = {"all": qrels.read_file(single[0])}
+    else:
+        raise InputError(f"{folder} has no judgements: neither a folder qrels/ nor a file qrels.tsv")
+    return collected(folder.resolve().name, documents, queries, sides, folder)
+
+
+def _items(path: Path) -> Items:
+    ids, texts = [], []
+    for number, line in json_lines(path):
+        if "_id" not in line:
+            raise InputError(f'{path}, line {number}: there is no "_id"')
+        ids.append(str(line["_id"]))
+        texts.append(f"{line.get('title') or ''} {line.get('text') or ''}".strip())
+    return Items(ids, texts)
+
+
+def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a JSON Lines file, with their line numbers."""
+    if not path.is_file():
+        raise InputError(f"{path.parent} has no {path.name}")
+    with path.open(encoding="utf-8-sig") as lines:
+        for number, text in enumerate(lines, 1):
+            if not text.strip():
+                continue
+            try:
+                line = json.loads(text)
+            except json.JSONDecodeError as error:
+                raise InputError(f"{path}, line {number}: not JSON: {error.msg}") from None
+            if not isinstance(line, dict):
+                raise InputError(f"{path}, line {number}: expected an object, not {text.strip()[:40]!r}")
+            yield number, line
