@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,10 @@ class Patch:
         An array for an array; for a corpus with ids, an ``ArrayCorpus`` with the same ids.
         """
         return self._swap(documents, self.before, self.after, "they are not the vectors it was made from")
+
+    def over(self, documents: Corpus | npt.ArrayLike) -> Patched:
+        """The documents with the moved rows replaced, as a corpus that is read through the patch: no copy is made."""
+        return Patched(self, documents)
 
     def revert(self, documents: Corpus | npt.ArrayLike) -> Any:
         """The inverse of ``apply``: a copy with the original rows put back, bit for bit."""
@@ -182,3 +186,38 @@ class Patch:
         for array in (self.rows, self.before, self.after, self.labels, self.distance):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
+
+
+class Patched:
+    """A corpus seen through a patch."""
+
+    def __init__(self, patch: Patch, documents: Corpus | npt.ArrayLike) -> None:
+        self._reader = Reader(documents)
+        self.ids, self.dim = self._reader.all_ids, self._reader.dim
+        try:
+            rows = self._reader.locate(patch.ids) if self._reader.has_ids else patch.rows
+        except LabelError as error:
+            raise PatchError(f"the patch does not fit these documents: {error}") from None
+        if len(rows) and patch.after.shape[1] != self.dim:
+            raise PatchError(f"the patch has {patch.after.shape[1]} dimensions, these documents have {self.dim}")
+        order = np.argsort(rows)
+        self._rows, self._after = rows[order], patch.after[order]
+        self._new = dict(zip(patch.ids, patch.after, strict=True))
+
+    def take(self, ids: Sequence[Hashable]) -> Array:
+        """The vectors of these documents."""
+        taken = np.array(self._reader.corpus.take(ids))
+        for place, key in enumerate(ids):
+            if key in self._new:
+                taken[place] = self._new[key]
+        return taken
+
+    def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
+        """All documents once."""
+        start = 0
+        for ids, vectors in self._reader.corpus.blocks():
+            some = slice(*np.searchsorted(self._rows, [start, start + len(ids)]))
+            block = np.array(vectors)
+            block[self._rows[some] - start] = self._after[some]
+            yield ids, block
+            start += len(ids)

@@ -84,11 +84,12 @@ def embedded(
         return *vectors, spec
     model = embedder(spec)
     own = tuple(given if given is not None else usual for given, usual in zip(prefixes, model.prefixes, strict=True))
-    parts = []
-    for what, items, prefix in zip(("documents", "queries"), (documents, queries), own, strict=True):
-        parts.append(_embed(model, _texts(items, what, collection), prefix, Progress(f"embedding {what}", quiet)))
-    _check(*parts, collection)
-    return parts[0], parts[1], model.name
+    made, asked = (
+        _embed(model, _texts(items, what, collection), prefix, Progress(f"embedding {what}", quiet))
+        for what, items, prefix in zip(("documents", "queries"), (documents, queries), own, strict=True)
+    )
+    _check(made, asked, collection)
+    return made, asked, model.name
 
 
 def _embed(model: Embedder, texts: Sequence[str], prefix: str, progress: Progress) -> Array:

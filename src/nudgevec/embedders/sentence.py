@@ -45,8 +45,11 @@ class SentenceEmbedder:
         if self._loaded is None:
             try:
                 from sentence_transformers import SentenceTransformer
+                from transformers.utils import logging
             except ImportError:
                 raise MissingExtraError(f"the embedder {self.name}", "st") from None
+            quiet: Any = logging
+            quiet.disable_progress_bar()
             try:
                 self._loaded = SentenceTransformer(self.model)
             except (OSError, ValueError) as error:

@@ -1,0 +1,67 @@
+"""What a run says to people: the run card, and the table on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def table(facts: dict[str, Any]) -> Iterator[str]:
+    """Before and after on the test queries, one metric a line."""
+    test = facts["test"]
+    yield f"{'':12}{'before':>8}{'after':>8}{'change':>9}   95% interval of the change"
+    for name, change in test["change"].items():
+        yield (
+            f"{name:12}{100 * test['before'][name]['mean']:8.1f}{100 * test['after'][name]['mean']:8.1f}"
+            f"{100 * change['mean']:+9.1f}   {100 * change['low']:+.1f} to {100 * change['high']:+.1f}"
+        )
+
+
+def sentences(facts: dict[str, Any]) -> Iterator[str]:
+    """What was done, in words."""
+    counts, metric = facts["counts"], facts["metric"]
+    change = facts["test"]["change"][metric]
+    yield (
+        f"{facts['data']['name']}: {counts['documents']:,} documents; {counts['train_queries']:,} queries pull, "
+        f"{counts['validation_queries']:,} choose the step, {counts['test_queries']:,} were kept aside for the numbers "
+        f"(split {facts['split']})."
+    )
+    yield (
+        f"NUDGE-{facts['method']} moved {counts['moved']:,} documents by gamma {facts['gamma']:.4g}, the best step for "
+        f"{metric} on the validation queries."
+    )
+    yield (
+        f"{metric} of queries it never saw: {change['wins']:,} better, {change['losses']:,} worse, "
+        f"{change['ties']:,} the same (p = {change['p_value']:.4f})."
+    )
+    seen, asked = counts["test_queries_with_an_answer_in_training"], counts["test_queries"]
+    yield f"{seen:,} of {asked:,} test queries ({seen / asked:.0%}) have an answer that some training query has too."
+    if counts["moved"] == 0:
+        yield "Nothing moved: no step was better on the validation queries by more than chance could do."
+
+
+def card(facts: dict[str, Any]) -> str:
+    """The README.md of a run folder."""
+    versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
+    words = "\n".join(f"- {sentence}" for sentence in sentences(facts))
+    numbers = "\n".join(table(facts))
+    return f"""# {facts["data"]["name"]}, tuned with NUDGE-{facts["method"]}
+
+{words}
+
+```text
+{numbers}
+```
+
+| | |
+|---|---|
+| vectors | {facts["embedder"]} |
+| search them by | {facts["similarity"]} |
+| metric tuned for | {facts["metric"]} |
+| gamma | {facts["gamma"]!r} |
+| fingerprint of the moved rows | `{facts["fingerprints"]["moved"]}` |
+| made | {facts["created"]}, {versions} |
+
+`patch.safetensors` holds the moved rows before and after, `run.json` every number, `queries.jsonl` each test query and
+`documents.jsonl` each document that moved. `nudgevec inspect` shows them.
+"""

@@ -1,0 +1,7 @@
+"""``python -m nudgevec.cli`` is the ``nudgevec`` command."""
+
+import sys
+
+from nudgevec.cli import main
+
+sys.exit(main())

@@ -1,0 +1,69 @@
+"""The verbs and options of the command line, and nothing that takes time."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    main = argparse.ArgumentParser(
+        prog="nudgevec",
+        description="Better vector search from a handful of labelled queries, without touching the embedding model.",
+    )
+    main.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    verbs = main.add_subparsers(dest="verb", metavar="COMMAND")
+
+    tune = verbs.add_parser("tune", help="tune a collection and leave the result in a run folder")
+    _data(tune)
+    tune.add_argument("--out", required=True, metavar="RUN", help="the folder to write")
+    tune.add_argument("--overwrite", action="store_true", help="replace RUN if it is there")
+    tune.add_argument(
+        "--method", default="N", metavar="N|M", help="N turns vectors (cosine), M moves them (inner product)"
+    )
+    tune.add_argument("--metric", default="ndcg@10", help="what to be best at: ndcg@k, recall@k, mrr@k, success@k ...")
+    tune.add_argument("--guard", type=float, default=1.0, help="standard deviations of chance a gain must exceed")
+
+    evaluate = verbs.add_parser("evaluate", help="measure a collection as it is, or with a run over it")
+    _data(evaluate)
+    evaluate.add_argument("--run", metavar="RUN", help="a run folder to look through")
+    evaluate.add_argument("--metric", action="append", metavar="METRIC", help="a metric (may be repeated)")
+    evaluate.add_argument("--similarity", choices=("cosine", "dot"), help="how to search (the run's, or cosine)")
+
+    inspect = verbs.add_parser("inspect", help="which documents moved most, which queries won and lost")
+    inspect.add_argument("run", metavar="RUN", help="a run folder")
+    inspect.add_argument("--top", type=int, default=5, metavar="K", help="how many of each (default 5)")
+    inspect.add_argument("--json", action="store_true", help="print JSON")
+
+    demo = verbs.add_parser("demo", help="tune an emoji search and see it before and after")
+    demo.add_argument("--query", action="append", default=[], metavar="WORD", help="search for WORD (may be repeated)")
+
+    completion = verbs.add_parser("completion", help="print a completion script for your shell")
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+    return main
+
+
+def _data(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("data", metavar="DATA", help="a folder or file: BEIR, vectors, Hugging Face, LlamaIndex")
+    verb.add_argument(
+        "--embedder", metavar="SPEC", help="static (default), st:NAME, openai:NAME or precomputed:NAME, for texts"
+    )
+    verb.add_argument(
+        "--document-prefix", metavar="TEXT", help="put before every document (the model's own by default)"
+    )
+    verb.add_argument("--query-prefix", metavar="TEXT", help="put before every query (the model's own by default)")
+    verb.add_argument("--seed", type=int, default=0, help="of the split, where the data has none (default 0)")
+    verb.add_argument("--resplit", action="store_true", help="make the paper's split even where the data has one")
+    verb.add_argument("--engine", default="auto", choices=("auto", "numpy", "torch"), help="where products run")
+    verb.add_argument("--json", action="store_true", help="print JSON")
+    verb.add_argument("--quiet", action="store_true", help="no progress bars")
+
+
+class _Version(argparse.Action):
+    """Reads the installed version only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from nudgevec import __version__
+
+        print(f"nudgevec {__version__}")
+        parser.exit()

@@ -1,0 +1,121 @@
+"""What each verb does with its options."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+
+def tune(options: argparse.Namespace) -> None:
+    """Tune a collection and leave a run folder."""
+    from nudgevec import run
+    from nudgevec.card import sentences, table
+
+    ready = _ready(options)
+    done = run.tune(ready, options.method, options.metric, engine=options.engine, guard=options.guard)
+    facts = run.write(done, Path(options.out), overwrite=options.overwrite)
+    if options.json:
+        _print_json(facts)
+        return
+    first, *rest = sentences(facts)
+    print(first, end="\n\n")
+    print(*table(facts), sep="\n", end="\n\n")
+    print(*rest, sep="\n")
+    print(f"Written to {options.out}")
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """Measure the test side of a collection, with or without a run over it."""
+    from nudgevec import run
+    from nudgevec.evaluate import evaluate as measure
+
+    ready = _ready(options)
+    documents: Any = ready.documents
+    similarity = options.similarity or "cosine"
+    if options.run is not None:
+        facts, patch = run.load(Path(options.run))
+        documents, similarity = patch.over(documents), options.similarity or facts["similarity"]
+    side = ready.sides["test"]
+    result = measure(
+        documents,
+        side.vectors,
+        side.labels,
+        options.metric or run.METRICS,
+        similarity=similarity,
+        engine=options.engine,
+    )
+    scores = {name: {"mean": each.mean, "low": each.low, "high": each.high} for name, each in result.items()}
+    if options.json:
+        _print_json({"queries": len(result.query), "similarity": similarity, "test": scores})
+        return
+    print(f"{ready.collection.name}: {len(result.query):,} test queries (split {ready.split.how}), {similarity}\n")
+    print(f"{'':12}{'mean':>8}   95% interval")
+    for name, score in scores.items():
+        print(f"{name:12}{100 * score['mean']:8.1f}   {100 * score['low']:.1f} to {100 * score['high']:.1f}")
+
+
+def inspect(options: argparse.Namespace) -> None:
+    """Show what a run did: documents that moved most, queries that won and lost."""
+    from nudgevec import run
+
+    folder = Path(options.run)
+    facts, _ = run.load(folder)
+    queries, documents = run.lines(folder / "queries.jsonl"), run.lines(folder / "documents.jsonl")
+    queries.sort(key=lambda entry: entry["before"] - entry["after"])
+    won = [entry for entry in queries if entry["after"] > entry["before"]][: options.top]
+    lost = [entry for entry in reversed(queries) if entry["after"] < entry["before"]][: options.top]
+    if options.json:
+        _print_json({"run": facts, "won": won, "lost": lost, "moved": documents[: options.top]})
+        return
+    texts = {entry["id"]: entry["text"] for entry in documents}
+    for title, entries in (("Queries that won most", won), ("Queries that lost most", lost)):
+        print(f"{title} ({facts['metric']})")
+        for entry in entries:
+            print(f"  {entry['before']:.2f} -> {entry['after']:.2f}  {_short(entry['text'] or entry['id'])}")
+            for name in ("top_before", "top_after"):
+                shown = [f"{'*' if entry['answers'].get(key, 0) > 0 else ''}{key}" for key in entry.get(name, [])[:5]]
+                print(f"      {name[4:]:7}{', '.join(shown)}")
+        print("  none" if not entries else "", end="\n" if not entries else "")
+    print("Documents that moved most")
+    for entry in documents[: options.top]:
+        far = f"{entry['degrees']:.1f} degrees" if "degrees" in entry else f"{entry['distance']:.3g}"
+        print(f"  {far}, {entry['labels']} labels  {entry['id']}  {_short(texts[entry['id']] or '')}")
+    print("\n(* marks answers)")
+
+
+def demo(options: argparse.Namespace) -> None:
+    """The emoji search."""
+    from nudgevec import demo as emoji
+
+    emoji.main(options.query)
+
+
+def completion(options: argparse.Namespace) -> None:
+    """Print a completion script."""
+    from nudgevec.cli import completion as scripts
+
+    print(scripts.script(options.shell), end="")
+
+
+def _ready(options: argparse.Namespace) -> Any:
+    from nudgevec import readers, run
+
+    return run.prepare(
+        readers.read(options.data),
+        options.embedder,
+        seed=options.seed,
+        given_split=not options.resplit,
+        prefixes=(options.document_prefix, options.query_prefix),
+        quiet=options.quiet or options.json,
+    )
+
+
+def _short(text: str, width: int = 90) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))

@@ -1,0 +1,306 @@
+"""A run: a collection tuned, measured on queries it never saw, and written to a folder.
+
+The folder holds ``patch.safetensors`` (the moved rows), ``run.json`` (every number), ``README.md`` (the same for
+people), ``queries.jsonl`` (each test query before and after) and ``documents.jsonl`` (each document that moved).
+It is written beside its place and moved there when it is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nudgevec
+from nudgevec.card import card
+from nudgevec.collection import Collection, Qrels
+from nudgevec.corpus import Array, ArrayCorpus, Corpus, Floats, Reader, unit_rows
+from nudgevec.embedders import embedded
+from nudgevec.engines import pick
+from nudgevec.errors import InputError, LabelError, NudgeWarning, OptionError, VectorError
+from nudgevec.evaluate import Evaluation, compare, evaluate
+from nudgevec.nearest import nearest
+from nudgevec.patch import Patch
+from nudgevec.split import SIDES, TEST, TRAIN, VALIDATION, Split, split
+from nudgevec.tune import NudgeM, NudgeMN, NudgeN, NudgeNU
+
+METHODS: dict[str, type[NudgeN]] = {each.method: each for each in (NudgeN, NudgeM, NudgeMN, NudgeNU)}
+METRICS = ("ndcg@10", "recall@10", "mrr@10", "success@1")
+# Queries whose results are written down, of those that won and of those that lost.
+_SHOWN = 50
+_TOP = 10
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Query vectors and labels of one side."""
+
+    ids: list[str]
+    vectors: Array
+    labels: list[dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A collection as the tuner takes it: vectors by id, and the sides."""
+
+    collection: Collection
+    documents: Corpus
+    sides: dict[str, Judged]
+    split: Split
+    embedder: str
+    left_out: dict[str, int]
+    """Documents and queries whose vector is all zeros."""
+
+    def similarity(self, method: str) -> str:
+        return METHODS[method].similarity
+
+
+def prepare(
+    collection: Collection,
+    embedder: str | None = None,
+    *,
+    seed: int = 0,
+    given_split: bool = True,
+    prefixes: tuple[str | None, str | None] = (None, None),
+    quiet: bool = True,
+) -> Ready:
+    """Embed what is text, and deal the judged queries out."""
+    vectors, queries, made_by = embedded(collection, embedder, prefixes=prefixes, quiet=quiet)
+    documents, empty = _documents(collection, vectors)
+    known = {key: row for row, key in enumerate(collection.queries.ids) if queries[row].any()}
+    sides = split(collection, seed, given_split)
+    here = set(documents.ids)
+    judged = {}
+    for name in SIDES:
+        labels = {
+            query: {key: grade for key, grade in grades.items() if key in here}
+            for query, grades in sides[name].items()
+            if query in known
+        }
+        chosen = [query for query in labels if labels[query]]
+        if not chosen:
+            raise LabelError(f"{collection.where}: no usable query is left for {name}")
+        judged[name] = Judged(chosen, queries[[known[query] for query in chosen]], [labels[query] for query in chosen])
+    left_out = {"documents": empty, "queries": len(queries) - len(known)}
+    for what, count in left_out.items():
+        if count:
+            message = f"{count} {what} have no direction (all zeros: no known word in them) and are left out"
+            warnings.warn(message, NudgeWarning, stacklevel=2)
+    return Ready(collection, documents, judged, sides, made_by, left_out)
+
+
+def _documents(collection: Collection, vectors: Array | Corpus) -> tuple[Corpus, int]:
+    if isinstance(vectors, Corpus):
+        return vectors, 0
+    ids = list(collection.documents.ids)
+    if isinstance(vectors, np.memmap):
+        return ArrayCorpus(vectors, ids), 0
+    seen = np.flatnonzero(vectors.any(axis=1))
+    if len(seen) == 0:
+        raise VectorError(f"{collection.where}: all document vectors are zeros")
+    if len(seen) == len(ids):
+        return ArrayCorpus(vectors, ids), 0
+    return ArrayCorpus(vectors[seen], [ids[row] for row in seen.tolist()]), len(ids) - len(seen)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run found out."""
+
+    ready: Ready
+    patch: Patch
+    before: Evaluation
+    after: Evaluation
+    options: dict[str, Any]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Everything but the vectors: what ``run.json`` holds."""
+        ready, patch = self.ready, self.patch
+        changes = {name: compare(self.before, self.after, name) for name in self.before}
+        trained = {key for labels in ready.sides[TRAIN].labels for key in labels}
+        seen = sum(
+            any(key in trained for key, grade in labels.items() if grade > 0) for labels in ready.sides[TEST].labels
+        )
+        return {
+            "format": "nudgevec-run-1",
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "data": {"name": ready.collection.name, "path": str(ready.collection.where)},
+            **self.options,
+            "similarity": patch.similarity,
+            "gamma": patch.gamma,
+            "embedder": ready.embedder,
+            "split": ready.split.how,
+            "validation": patch.validation,
+            "test": {
+                "before": _scores(self.before),
+                "after": _scores(self.after),
+                "change": {
+                    name: {
+                        "mean": each.change,
+                        "low": each.low,
+                        "high": each.high,
+                        "wins": each.wins,
+                        "losses": each.losses,
+                        "ties": each.ties,
+                        "p_value": each.p_value,
+                    }
+                    for name, each in changes.items()
+                },
+            },
+            "counts": {
+                **patch.counts,
+                "test_queries": len(ready.sides[TEST].ids),
+                "test_queries_with_an_answer_in_training": seen,
+                "judgements_left_out": ready.collection.dropped,
+                "documents_left_out": ready.left_out["documents"],
+                "queries_left_out": ready.left_out["queries"],
+            },
+            "fingerprints": {
+                "moved": patch.fingerprint,
+                **{name: _fingerprint(ready.split[name]) for name in SIDES},
+            },
+            "versions": {
+                "nudgevec": nudgevec.__version__,
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+            },
+        }
+
+
+def tune(ready: Ready, method: str = "N", metric: str = "ndcg@10", *, engine: str = "auto", guard: float = 1.0) -> Run:
+    """Tune on the training side, choose on the validation side, measure on the test side."""
+    if method not in METHODS:
+        raise OptionError(f"unknown method {method!r}: use one of {', '.join(METHODS)}")
+    tuner = METHODS[method](metric, engine=engine, guard=guard)
+    sides = {name: (part.vectors, part.labels) for name, part in ready.sides.items()}
+    tuner.fit(ready.documents, sides[TRAIN], sides[VALIDATION])
+    patch = tuner.patch_
+    measured = tuple(dict.fromkeys((metric, *METRICS)))
+    before, after = (
+        evaluate(documents, *sides[TEST], measured, similarity=tuner.similarity, engine=engine)
+        for documents in (ready.documents, patch.over(ready.documents))
+    )
+    return Run(ready, patch, before, after, {"method": method, "metric": metric, "guard": guard})
+
+
+def write(run: Run, target: Path, *, overwrite: bool = False) -> dict[str, Any]:
+    """Leave the run in a folder; returns what ``run.json`` says."""
+    if target.exists() and not overwrite and (not target.is_dir() or any(target.iterdir())):
+        raise InputError(f"{target} exists and is not empty: choose another --out, or pass --overwrite")
+    facts = run.facts
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        run.patch.save(draft / "patch.safetensors")
+        _write_lines(draft / "queries.jsonl", _queries(run))
+        _write_lines(draft / "documents.jsonl", _moved(run))
+        (draft / "README.md").write_text(card(facts), encoding="utf-8")
+        (draft / "run.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        draft.chmod(0o755)
+        if target.exists():
+            shutil.rmtree(target)
+        os.replace(draft, target)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return facts
+
+
+def load(folder: Path) -> tuple[dict[str, Any], Patch]:
+    """The facts and the patch of a run folder."""
+    try:
+        facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise InputError(f"{folder} is not a run folder: {error}") from None
+    if facts.get("format") != "nudgevec-run-1":
+        raise InputError(f"{folder} was not written by this version of nudgevec")
+    return facts, Patch.load(folder / "patch.safetensors")
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file of a run folder."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _queries(run: Run) -> list[dict[str, Any]]:
+    """Every test query before and after; those that changed most with their results."""
+    side, metric = run.ready.sides[TEST], run.options["metric"]
+    texts = _texts(run.ready.collection.queries)
+    before, after = (each[metric].per_query for each in (run.before, run.after))
+    change = np.round(after - before, 12)
+    entries = [
+        {
+            "id": side.ids[number],
+            "text": texts.get(side.ids[number]),
+            "before": float(old),
+            "after": float(new),
+            "answers": side.labels[number],
+        }
+        for number, old, new in zip(run.before.query.tolist(), before, after, strict=True)
+    ]
+    order = np.argsort(-change, kind="stable")
+    shown = [place for place in [*order[:_SHOWN], *order[::-1][:_SHOWN]] if change[place] != 0]
+    if shown:
+        asked = unit_rows(side.vectors[run.before.query[shown]])
+        for name, documents in (
+            ("top_before", run.ready.documents),
+            ("top_after", run.patch.over(run.ready.documents)),
+        ):
+            for place, top in zip(shown, _search(documents, asked, run.patch.similarity), strict=True):
+                entries[place][name] = top
+    return entries
+
+
+def _search(documents: Corpus, queries: Floats, similarity: str) -> list[list[Any]]:
+    reader = Reader(documents)
+    engine = pick("auto", float(len(queries)) * reader.rows * reader.dim)
+    found = nearest(reader, queries, _TOP, cosine=similarity == "cosine", engine=engine)
+    return [reader.ids(rows) for rows in found.row]
+
+
+def _moved(run: Run) -> list[dict[str, Any]]:
+    """Every document that moved, the farthest first."""
+    texts, patch = _texts(run.ready.collection.documents), run.patch
+    turns = patch.similarity == "cosine" and patch.method != "M+N"
+    return [
+        {
+            "id": patch.ids[place],
+            "text": None if patch.ids[place] not in texts else texts[str(patch.ids[place])][:300],
+            "labels": int(patch.labels[place]),
+            "degrees" if turns else "distance": float(
+                np.degrees(patch.distance[place]) if turns else patch.distance[place]
+            ),
+        }
+        for place in np.lexsort((-patch.labels, -patch.distance)).tolist()
+    ]
+
+
+def _texts(items: Any) -> dict[Any, str]:
+    return {} if items.texts is None else dict(zip(items.ids, items.texts, strict=True))
+
+
+def _scores(evaluation: Evaluation) -> dict[str, dict[str, float]]:
+    return {name: {"mean": each.mean, "low": each.low, "high": each.high} for name, each in evaluation.items()}
+
+
+def _fingerprint(qrels: Qrels) -> str:
+    """A hash of judgements, whatever their order."""
+    return hashlib.sha256(json.dumps(qrels, sort_keys=True).encode()).hexdigest()
+
+
+def _write_lines(path: Path, entries: Sequence[dict[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for entry in entries:
+            file.write(json.dumps(entry, ensure_ascii=False) + "\n")

@@ -1,0 +1,217 @@
+"""The command line as its users meet it: real folders in, run folders out, one clear line when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import collections_on_disk as disk
+import nudgevec
+from nudgevec import cli, readers, run
+from nudgevec.cli import completion
+
+METRICS = ["ndcg@10", "recall@10", "mrr@10", "success@1"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NUDGEVEC_CACHE", str(tmp_path / "cache"))
+    disk.beir(tmp_path / "data", {"train": 0.6, "dev": 0.2, "test": 0.2})
+
+
+def test_tune_leaves_a_run_folder(capsys):
+    assert cli.main(["tune", "data", "--out", "runs/one"]) == 0
+    said = capsys.readouterr()
+    assert "48 documents; 108 queries pull, 36 choose the step, 36 were kept aside" in said.out
+    assert said.err == ""
+    assert sorted(os.listdir("runs/one")) == [
+        "README.md",
+        "documents.jsonl",
+        "patch.safetensors",
+        "queries.jsonl",
+        "run.json",
+    ]
+    assert os.listdir("runs") == ["one"]
+    facts, patch = run.load(run.Path("runs/one"))
+    assert facts["method"] == "N"
+    assert facts["gamma"] == patch.gamma > 0
+    assert list(facts["test"]["before"]) == list(facts["test"]["after"]) == METRICS
+    assert facts["test"]["change"]["ndcg@10"]["mean"] > 0.01
+    assert facts["validation"]["after"] > facts["validation"]["before"]
+    assert facts["counts"]["moved"] == len(patch) == len(run.lines(run.Path("runs/one/documents.jsonl")))
+    assert facts["counts"]["test_queries_with_an_answer_in_training"] == 36
+    assert facts["embedder"] == "static"
+    assert facts["versions"]["nudgevec"] == nudgevec.__version__
+    card = run.Path("runs/one/README.md").read_text()
+    assert "# data, tuned with NUDGE-N" in card
+    assert f"{100 * facts['test']['after']['ndcg@10']['mean']:.1f}" in card
+
+
+def test_the_numbers_are_those_of_the_library():
+    cli.main(["tune", "data", "--out", "run", "--metric", "mrr@5", "--json"])
+    facts, patch = run.load(run.Path("run"))
+    ready = run.prepare(readers.read("data"))
+    side = ready.sides["test"]
+    for documents, name in ((ready.documents, "before"), (patch.apply(ready.documents), "after")):
+        measured = nudgevec.evaluate(documents, side.vectors, side.labels, ["mrr@5", *METRICS], similarity="cosine")
+        for metric, score in measured.items():
+            assert facts["test"][name][metric] == {"mean": score.mean, "low": score.low, "high": score.high}
+    tuner = nudgevec.NudgeN("mrr@5")
+    train, held_out = ready.sides["train"], ready.sides["validation"]
+    tuner.fit(ready.documents, (train.vectors, train.labels), (held_out.vectors, held_out.labels))
+    assert tuner.gamma_ == facts["gamma"]
+    assert np.array_equal(tuner.patch_.after, patch.after)
+
+
+def test_json_is_json(capsys):
+    cli.main(["tune", "data", "--out", "run", "--method", "M", "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    assert facts == json.loads(run.Path("run/run.json").read_text())
+    assert facts["similarity"] == "dot"
+    cli.main(["evaluate", "data", "--run", "run", "--json"])
+    measured = json.loads(capsys.readouterr().out)
+    assert measured["test"] == facts["test"]["after"]
+    cli.main(["inspect", "run", "--json", "--top", "2"])
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["run"] == facts
+    assert len(shown["moved"]) == 2
+    assert all(entry["after"] > entry["before"] for entry in shown["won"])
+
+
+def test_inspect_shows_texts_and_answers(capsys):
+    cli.main(["tune", "data", "--out", "run"])
+    capsys.readouterr()
+    assert cli.main(["inspect", "run"]) == 0
+    said = capsys.readouterr().out
+    assert "Queries that won most (ndcg@10)" in said
+    assert "degrees" in said
+    best = max(run.lines(run.Path("run/queries.jsonl")), key=lambda entry: entry["after"] - entry["before"])
+    assert best["text"] in said
+    assert f"*{next(iter(best['answers']))}" in said
+    assert len(best["top_after"]) == 10
+
+
+def test_evaluate_prints_intervals(capsys):
+    assert cli.main(["evaluate", "data", "--metric", "ndcg@3"]) == 0
+    said = capsys.readouterr().out
+    assert "36 test queries (split as given), cosine" in said
+    assert "ndcg@3" in said
+
+
+def test_a_folder_of_vectors_without_a_split(capsys):
+    ready = run.prepare(readers.read("data"))
+    os.mkdir("vectors")
+    texts = readers.read("data")
+    np.save("vectors/documents.npy", ready.documents.vectors)
+    run.Path("vectors/documents.ids").write_text("\n".join(texts.documents.ids))
+    from nudgevec.embedders import static
+
+    np.save("vectors/queries.npy", static.embed(texts.queries.texts))
+    run.Path("vectors/queries.ids").write_text("\n".join(texts.queries.ids))
+    lines = [f"{query} 0 {key} {grade:g}" for query, grades in texts.judged.items() for key, grade in grades.items()]
+    run.Path("vectors/qrels.txt").write_text("\n".join(lines))
+    assert cli.main(["tune", "vectors", "--out", "run"]) == 0
+    facts = run.load(run.Path("run"))[0]
+    assert facts["split"] == "0.7 / 0.1 / 0.2 by a hash of the query (seed 0)"
+    assert facts["embedder"] == "given"
+    capsys.readouterr()
+    assert cli.main(["tune", "vectors", "--out", "two", "--embedder", "static"]) == 1
+    assert "holds vectors, so there is nothing to embed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tune", "nowhere", "--out", "run"], "there is nothing at nowhere"),
+        (["tune", "data", "--out", "data"], "data exists and is not empty"),
+        (["tune", "data", "--out", "run", "--metric", "luck@10"], "unknown metric"),
+        (["tune", "data", "--out", "run", "--method", "Z"], "unknown method 'Z'"),
+        (["tune", "data", "--out", "run", "--embedder", "abacus"], "unknown embedder 'abacus'"),
+        (["inspect", "data"], "data is not a run folder"),
+        (["evaluate", "data", "--run", "data"], "data is not a run folder"),
+    ],
+)
+def test_bad_input_is_one_clear_line(arguments, message, capsys):
+    assert cli.main(arguments) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("nudgevec: ")
+    assert message in said.err
+    assert said.err.count("\n") == 1
+    assert not os.path.exists("run")
+
+
+def test_overwrite_replaces_a_run(capsys):
+    cli.main(["tune", "data", "--out", "run"])
+    assert cli.main(["tune", "data", "--out", "run", "--method", "M"]) == 1
+    assert run.load(run.Path("run"))[0]["method"] == "N"
+    assert cli.main(["tune", "data", "--out", "run", "--method", "M", "--overwrite"]) == 0
+    assert run.load(run.Path("run"))[0]["method"] == "M"
+    assert [name for name in os.listdir() if "run" in name] == ["run"]
+
+
+def test_empty_texts_are_left_out_with_a_note(capsys):
+    with open("data/corpus.jsonl", "a") as file:
+        file.write('{"_id": "void", "title": "", "text": ""}\n')
+    assert cli.main(["tune", "data", "--out", "run"]) == 0
+    said = capsys.readouterr()
+    assert said.err == (
+        "nudgevec: note: 1 documents have no direction (all zeros: no known word in them) and are left out\n"
+    )
+    assert run.load(run.Path("run"))[0]["counts"]["documents_left_out"] == 1
+
+
+def test_ctrl_c_leaves_nothing_half_written():
+    code = """
+import time
+from nudgevec import run
+from nudgevec.cli import main
+save = run.Patch.save
+def slowly(self, path):
+    save(self, path)
+    print("saved", flush=True)
+    time.sleep(60)
+run.Patch.save = slowly
+raise SystemExit(main(["tune", "data", "--out", "run"]))
+"""
+    running = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stdout.readline() == "saved\n"
+    time.sleep(0.2)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert said == "nudgevec: stopped; nothing was written\n"
+    assert not [name for name in os.listdir() if "run" in name]
+
+
+def test_completion_completes():
+    script = completion.script("bash")
+    ask = f"""{script}
+COMP_WORDS=(nudgevec tune --me); COMP_CWORD=2; _nudgevec; echo "${{COMPREPLY[@]}}"
+COMP_WORDS=(nudgevec in); COMP_CWORD=1; _nudgevec; echo "${{COMPREPLY[@]}}"
+"""
+    done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert done == ["--method --metric", "inspect"]
+    assert "bashcompinit" in completion.script("zsh")
+    assert "-l overwrite" in completion.script("fish")
+
+
+def test_progress_is_shown_on_a_terminal_only(monkeypatch, capsys):
+    from nudgevec import progress
+
+    monkeypatch.setattr(progress, "_AFTER", 0.0)
+    monkeypatch.setattr(progress, "_BETWEEN", 0.0)
+    for terminal in (True, False):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        with progress.Progress("working") as bar:
+            bar.begin(2)
+            bar.step()
+        assert ("1 of 2" in capsys.readouterr().err) == terminal

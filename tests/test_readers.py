@@ -1,0 +1,165 @@
+"""Collections in every layout come out the same, and broken ones are named."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from safetensors.numpy import save_file
+
+import collections_on_disk as disk
+from nudgevec import readers
+from nudgevec.errors import InputError, LabelError, NudgeWarning
+
+
+def test_beir_with_one_qrels_file(tmp_path):
+    corpus, asked, qrels = disk.texts()
+    found = readers.read(disk.beir(tmp_path / "tiny"))
+    assert found.name == "tiny"
+    assert list(found.documents.ids) == list(corpus)
+    assert found.documents.texts[0].startswith("coffee 0 ")
+    assert dict(zip(found.queries.ids, found.queries.texts, strict=True)) == asked
+    assert found.qrels == {"all": qrels}
+
+
+def test_beir_sides_by_file_name(tmp_path):
+    found = readers.read(disk.beir(tmp_path, {"train": 0.7, "dev": 0.1, "test": 0.2}))
+    assert {side: len(part) for side, part in found.qrels.items()} == {"train": 126, "validation": 18, "test": 36}
+
+
+def test_trec_qrels(tmp_path):
+    disk.beir(tmp_path)
+    (tmp_path / "qrels.tsv").unlink()
+    (tmp_path / "qrels.txt").write_text("q-coffee-0 0 coffee-0 2\nq-coffee-0 0 coffee-1 0\n")
+    assert readers.read(tmp_path).qrels == {"all": {"q-coffee-0": {"coffee-0": 2, "coffee-1": 0}}}
+
+
+def test_llama_index(tmp_path):
+    corpus, asked, qrels = disk.texts()
+    relevant = {query: list(grades) for query, grades in qrels.items()}
+    path = tmp_path / "pairs.json"
+    path.write_text(json.dumps({"queries": asked, "corpus": corpus, "relevant_docs": relevant, "mode": "text"}))
+    found = readers.read(path)
+    assert found.qrels == {"all": qrels}
+    assert list(found.documents.texts) == list(corpus.values())
+
+
+@pytest.mark.parametrize("saved", ["parquet", "arrow"])
+def test_hugging_face(tmp_path, saved):
+    corpus, asked, qrels = disk.texts()
+
+    def save(name, rows):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        table = pa.Table.from_pylist(rows)
+        if saved == "parquet":
+            pq.write_table(table, path.with_suffix(".parquet"))
+        else:
+            with pa.ipc.new_stream(str(path.with_suffix(".arrow")), table.schema) as file:
+                file.write_table(table)
+
+    save("corpus/corpus-00000", [{"_id": key, "title": "", "text": text} for key, text in corpus.items()])
+    save("queries/queries-00000", [{"_id": key, "text": text} for key, text in asked.items()])
+    rows = [{"query-id": query, "corpus-id": next(iter(grades)), "score": 1.0} for query, grades in qrels.items()]
+    save("default/train-00000", rows[:100])
+    save("default/test/data-00000", rows[100:])
+    found = readers.read(tmp_path)
+    assert {side: len(part) for side, part in found.qrels.items()} == {"train": 100, "test": 80}
+    assert found.judged == qrels
+    assert list(found.queries.texts) == list(asked.values())
+
+
+@pytest.mark.parametrize("kind", ["npy", "safetensors", "parquet", "arrow"])
+def test_vectors(tmp_path, kind):
+    random = np.random.default_rng(0)
+    for name, rows in (("documents", 20), ("queries", 9)):
+        vectors = random.standard_normal((rows, 4)).astype(np.float32)
+        ids = [f"{name[0]}{row}" for row in range(rows)]
+        if kind in ("npy", "safetensors"):
+            (tmp_path / f"{name}.ids").write_text("\n".join(ids) + "\n")
+        if kind == "npy":
+            np.save(tmp_path / "x.npy", vectors)
+            (tmp_path / "x.npy").rename(tmp_path / f"{name}.npy")
+        elif kind == "safetensors":
+            save_file({"vectors": vectors}, tmp_path / f"{name}.safetensors")
+        else:
+            column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 4)
+            table = pa.table({"id": ids, "vector": column})
+            if kind == "parquet":
+                pq.write_table(table, tmp_path / f"{name}.parquet")
+            else:
+                with pa.ipc.new_file(str(tmp_path / f"{name}.arrow"), table.schema) as file:
+                    file.write_table(table)
+        np.save(tmp_path / f"expected-{name}.npy", vectors)
+    (tmp_path / "qrels.txt").write_text("q0 0 d3 1\nq1 0 d4 1\n")
+    found = readers.read(tmp_path)
+    assert found.qrels == {"all": {"q0": {"d3": 1.0}, "q1": {"d4": 1.0}}}
+    for items, name in ((found.documents, "documents"), (found.queries, "queries")):
+        assert np.array_equal(items.vectors, np.load(tmp_path / f"expected-{name}.npy"))
+        assert list(items.ids)[-1] == f"{name[0]}{len(items) - 1}"
+
+
+def test_judgements_about_nothing_are_left_out_and_counted(tmp_path):
+    disk.beir(tmp_path)
+    with (tmp_path / "qrels.tsv").open("a") as file:
+        file.write("q-coffee-0\tnowhere\t1\nnobody\tcoffee-1\t1\n")
+    with pytest.warns(NudgeWarning, match="2 judgements of unknown queries or documents are left out"):
+        found = readers.read(tmp_path)
+    assert found.dropped == 2
+    assert "nobody" not in found.judged
+
+
+def broken_line(folder):
+    with (folder / "corpus.jsonl").open("a") as file:
+        file.write("{oops\n")
+
+
+def no_id(folder):
+    with (folder / "queries.jsonl").open("a") as file:
+        file.write('{"text": "who am I"}\n')
+
+
+def bad_grade(folder):
+    with (folder / "qrels.tsv").open("a") as file:
+        file.write("q-coffee-0\tcoffee-1\thigh\n")
+
+
+def twice(folder):
+    line = (folder / "corpus.jsonl").read_text().splitlines()[0]
+    with (folder / "corpus.jsonl").open("a") as file:
+        file.write(line + "\n")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (broken_line, r"corpus.jsonl, line 49: not JSON"),
+        (no_id, r'queries.jsonl, line 181: there is no "_id"'),
+        (bad_grade, r"qrels.tsv, line 182: expected query, document and grade .*high"),
+        (twice, r"documents: the id 'coffee-0' stands there twice"),
+        (lambda folder: (folder / "qrels.tsv").unlink(), "has no judgements"),
+        (lambda folder: (folder / "queries.jsonl").unlink(), "has no queries.jsonl"),
+        (lambda folder: (folder / "qrels.tsv").write_text("q 0 d 1\n"), "no judgements to learn from .*'q' -> 'd'"),
+    ],
+)
+def test_what_is_wrong_and_where(tmp_path, spoil, message):
+    spoil(disk.beir(tmp_path))
+    with pytest.raises(InputError, match=message):
+        readers.read(tmp_path)
+
+
+def test_unknown_layouts_name_the_known_ones(tmp_path):
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(InputError, match=r"holds notes.txt; nudgevec takes a BEIR folder"):
+        readers.read(tmp_path)
+    with pytest.raises(InputError, match="there is nothing at"):
+        readers.read(tmp_path / "absent")
+    with pytest.raises(InputError, match="is one file"):
+        readers.read(tmp_path / "notes.txt")
+    (tmp_path / "odd.json").write_text("[]")
+    with pytest.raises(InputError, match="is not an EmbeddingQAFinetuneDataset"):
+        readers.read(tmp_path / "odd.json")
+    assert issubclass(LabelError, InputError)
