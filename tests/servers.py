@@ -17,9 +17,9 @@ def vector(text, dim=16):
 
 
 @contextmanager
-def running(troubles=(), dim=lambda asked: 16):
-    """Serves embeddings. ``troubles`` are met one after the other, then all goes well: a status code, "drop" (the
-    connection), "half" (an answer) or "rate" (429 with Retry-After)."""
+def running(troubles=(), dim=lambda asked: 16, chat=lambda prompt: prompt):
+    """Serves embeddings and chat. ``troubles`` are met one after the other, then all goes well: a status code, "drop"
+    (the connection), "half" (an answer) or "rate" (429 with Retry-After)."""
     troubles = list(troubles)
     seen = []
 
@@ -36,6 +36,9 @@ def running(troubles=(), dim=lambda asked: 16):
                 self.connection.close()
                 return
             status = {None: 200, "half": 200, "rate": 429}.get(trouble, trouble)
+            if "messages" in body:
+                self._answer(status, {"choices": [{"message": {"content": chat(body["messages"][-1]["content"])}}]})
+                return
             rows = [
                 {"index": place, "embedding": vector(text, dim(len(seen)))} for place, text in enumerate(body["input"])
             ]
@@ -44,6 +47,9 @@ def running(troubles=(), dim=lambda asked: 16):
                 if status == 200
                 else {"error": {"message": f"no: {self.headers['Authorization']}"}}
             )
+            self._answer(status, answer, trouble)
+
+        def _answer(self, status, answer, trouble=None):
             payload = json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(payload)))

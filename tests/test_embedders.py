@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -63,6 +64,57 @@ def test_sentence_transformers_with_real_weights(collection, cache):
         texts = list(collection.documents.texts)
         assert np.array_equal(kept.filled(texts, again.embed, 8, Progress("", True)), documents)
     assert len(list(cache.glob("*.sqlite"))) == 1
+
+
+def tiny_clip(folder):
+    """CLIP with a few random weights, saved as sentence-transformers does."""
+    import string
+
+    import sentence_transformers
+    from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPProcessor, CLIPTokenizer
+
+    folder.mkdir()
+    letters = list(string.ascii_lowercase)
+    words = [*letters, *(letter + "</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
+    (folder / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    tokenizer = CLIPTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), model_max_length=20)
+    layer = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ends = {"bos_token_id": len(words) - 2, "eos_token_id": len(words) - 1, "pad_token_id": len(words) - 1}
+    text = {**layer, **ends, "vocab_size": len(words), "max_position_embeddings": 20}
+    vision = {**layer, "image_size": 16, "patch_size": 8}
+    CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=8)).save_pretrained(folder)
+    images = CLIPImageProcessor(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16})
+    CLIPProcessor(images, tokenizer).save_pretrained(folder)
+    model = sentence_transformers.SentenceTransformer(modules=[sentence_transformers.models.CLIPModel(str(folder))])
+    model.save(str(folder / "saved"))
+    return folder / "saved"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_images_and_captions_through_clip(tmp_path):
+    from PIL import Image
+
+    data = tmp_path / "pictures"
+    (data / "files").mkdir(parents=True)
+    colours = [(250, 0, 0), (0, 250, 0), (0, 0, 250)]
+    for number, colour in enumerate(colours):
+        Image.new("RGB", (20, 24), colour).save(data / "files" / f"{number}.png")
+    lines = [json.dumps({"_id": str(number), "image": f"files/{number}.png"}) for number in range(3)]
+    (data / "corpus.jsonl").write_text("\n".join(lines))
+    (data / "queries.jsonl").write_text('{"_id": "q", "text": "a red square"}')
+    (data / "qrels.tsv").write_text("q\t0\t1\n")
+    found = readers.read(data)
+    documents, queries, _ = embedders.embedded(found, f"st:{tiny_clip(tmp_path / 'clip')}")
+    assert documents.shape == (3, 8)
+    assert queries.shape == (1, 8)
+    np.testing.assert_allclose(np.linalg.norm(documents, axis=1), 1, atol=1e-5)
+    assert not np.allclose(documents[0], documents[1])
+    with pytest.raises(OptionError, match="static reads texts, and the documents are images"):
+        embedders.embedded(found, "static")
+    (data / "files" / "1.png").write_text("not a picture")
+    with pytest.raises(VectorError, match=r"1.png is not an image"):
+        embedders.embedded(found, f"st:{tmp_path / 'clip' / 'saved'}")
 
 
 def test_prefixes_by_model():

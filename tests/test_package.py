@@ -20,6 +20,7 @@ def test_public_names():
         "ArrayCorpus",
         "Corpus",
         "Curve",
+        "LabelLog",
         "NudgeM",
         "NudgeMN",
         "NudgeN",

@@ -3,6 +3,7 @@
 from nudgevec.corpus import ArrayCorpus, Corpus
 from nudgevec.curve import Curve
 from nudgevec.evaluate import compare, evaluate
+from nudgevec.label_log import LabelLog
 from nudgevec.patch import Patch
 from nudgevec.tune import NudgeM, NudgeMN, NudgeN, NudgeNU
 
@@ -12,6 +13,7 @@ __all__ = [
     "ArrayCorpus",
     "Corpus",
     "Curve",
+    "LabelLog",
     "NudgeM",
     "NudgeMN",
     "NudgeN",

@@ -22,11 +22,12 @@ Qrels = dict[str, Grades]
 
 @dataclass(frozen=True)
 class Items:
-    """Documents or queries: ids, and texts or vectors (or both) in the same order."""
+    """Documents or queries: ids, and texts, vectors or files of images in the same order."""
 
     ids: Sequence[str]
     texts: Sequence[str] | None = None
     vectors: Array | Corpus | None = None
+    images: Sequence[Path] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

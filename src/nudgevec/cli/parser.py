@@ -35,12 +35,66 @@ def parser() -> argparse.ArgumentParser:
     inspect.add_argument("--top", type=int, default=5, metavar="K", help="how many of each (default 5)")
     inspect.add_argument("--json", action="store_true", help="print JSON")
 
+    _labels(verbs.add_parser("labels", help="the label log: import events, see what they are good for"))
+
+    _synthesize(verbs.add_parser("synthesize", help="let a language model write queries for documents without labels"))
+
     demo = verbs.add_parser("demo", help="tune an emoji search and see it before and after")
     demo.add_argument("--query", action="append", default=[], metavar="WORD", help="search for WORD (may be repeated)")
 
     completion = verbs.add_parser("completion", help="print a completion script for your shell")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
     return main
+
+
+def _labels(verb: argparse.ArgumentParser) -> None:
+    tasks = verb.add_subparsers(dest="task", metavar="TASK", required=True)
+    into = tasks.add_parser("import", help="append the events of a file (.jsonl, .csv, or qrels with --queries)")
+    into.add_argument("log", metavar="LOG", help="the log, a file; made if it is not there")
+    into.add_argument("file", metavar="FILE")
+    into.add_argument("--source", help="where the events come from (their own source by default)")
+    into.add_argument("--queries", metavar="FILE", help="queries.jsonl, for qrels")
+    stats = tasks.add_parser("stats", help="coverage, usefulness, and what to collect next")
+    stats.add_argument("log", metavar="LOG")
+    stats.add_argument("--data", metavar="DATA", help="the documents, for the coverage")
+    _folding(stats)
+    export = tasks.add_parser("export", help="write the folded labels as queries.jsonl and qrels")
+    export.add_argument("log", metavar="LOG")
+    export.add_argument("--out", required=True, metavar="FOLDER")
+    _folding(export)
+    signals = tasks.add_parser("signals", help="show what signals weigh, or set it")
+    signals.add_argument("log", metavar="LOG")
+    signals.add_argument("--set", action="append", default=[], metavar="NAME=WEIGHT")
+    for task in (into, stats, export, signals):
+        task.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _synthesize(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("data", metavar="DATA", help="the documents: texts in any layout, or a folder of text files")
+    verb.add_argument("--labels", required=True, metavar="LOG", help="the label log to write to")
+    verb.add_argument(
+        "--llm", required=True, metavar="URL", help="an OpenAI-compatible server, like http://host:8000/v1"
+    )
+    verb.add_argument("--model", required=True, metavar="NAME")
+    verb.add_argument("--per-document", type=int, default=3, metavar="N", help="queries per document (default 3)")
+    verb.add_argument("--language", action="append", metavar="NAME", help="English by default (may be repeated)")
+    verb.add_argument("--prompt", metavar="FILE", help="your own prompt, with {document}, {n} and {language}")
+    verb.add_argument(
+        "--top", type=int, default=10, metavar="K", help="keep queries that find their document in the top K"
+    )
+    verb.add_argument("--limit", type=int, metavar="N", help="ask for at most N documents")
+    verb.add_argument("--embedder", default="static", metavar="SPEC", help="for the round trip (default static)")
+    verb.add_argument(
+        "--price", type=float, nargs=2, metavar=("IN", "OUT"), help="of a million tokens, for the estimate"
+    )
+    verb.add_argument("--dry-run", action="store_true", help="say what would be asked and what it would cost")
+    verb.add_argument("--json", action="store_true", help="print JSON")
+    verb.add_argument("--quiet", action="store_true", help="no progress bars")
+
+
+def _folding(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--half-life", type=float, metavar="DAYS", help="events count half after so many days")
+    verb.add_argument("--cap", type=float, metavar="WEIGHT", help="the most one source can give to one document")
 
 
 def _data(verb: argparse.ArgumentParser) -> None:
@@ -51,6 +105,8 @@ def _data(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--document-prefix", metavar="TEXT", help="put before every document (the model's own by default)"
     )
+    verb.add_argument("--labels", metavar="LOG", help="take queries and labels from a label log, not from DATA")
+    _folding(verb)
     verb.add_argument("--query-prefix", metavar="TEXT", help="put before every query (the model's own by default)")
     verb.add_argument("--seed", type=int, default=0, help="of the split, where the data has none (default 0)")
     verb.add_argument("--resplit", action="store_true", help="make the paper's split even where the data has one")

@@ -85,6 +85,20 @@ def inspect(options: argparse.Namespace) -> None:
     print("\n(* marks answers)")
 
 
+def labels(options: argparse.Namespace) -> None:
+    """The label log."""
+    from nudgevec.cli import labels as tasks
+
+    getattr(tasks, f"{options.task}_")(options)
+
+
+def synthesize(options: argparse.Namespace) -> None:
+    """Queries for documents without labels."""
+    from nudgevec.cli import synthesize as verb
+
+    verb.main(options)
+
+
 def demo(options: argparse.Namespace) -> None:
     """The emoji search."""
     from nudgevec import demo as emoji
@@ -101,9 +115,17 @@ def completion(options: argparse.Namespace) -> None:
 
 def _ready(options: argparse.Namespace) -> Any:
     from nudgevec import readers, run
+    from nudgevec.readers import log
 
+    collection = (
+        readers.read(options.data)
+        if options.labels is None
+        else log.read(
+            Path(options.data), Path(options.labels), half_life=options.half_life, cap=options.cap, seed=options.seed
+        )
+    )
     return run.prepare(
-        readers.read(options.data),
+        collection,
         options.embedder,
         seed=options.seed,
         given_split=not options.resplit,

@@ -75,6 +75,11 @@ def embedded(
             raise OptionError(f"{collection.where} holds vectors, so there is nothing to embed: leave --embedder out")
         _check(documents.vectors, queries.vectors, collection)
         return documents.vectors, _array(queries.vectors), "given"
+    if documents.vectors is not None and spec is None:
+        raise OptionError(
+            f"{collection.where}: the documents are vectors and the queries are texts: "
+            "say with --embedder what made the vectors, so that queries go the same way"
+        )
     spec = spec or "static"
     if spec.startswith("precomputed:"):
         from nudgevec.embedders import precomputed
@@ -85,16 +90,29 @@ def embedded(
     model = embedder(spec)
     own = tuple(given if given is not None else usual for given, usual in zip(prefixes, model.prefixes, strict=True))
     made, asked = (
-        _embed(model, _texts(items, what, collection), prefix, Progress(f"embedding {what}", quiet))
+        _made(model, items, prefix, what, collection, quiet)
         for what, items, prefix in zip(("documents", "queries"), (documents, queries), own, strict=True)
     )
     _check(made, asked, collection)
-    return made, asked, model.name
+    return made, _array(asked), model.name
 
 
-def _embed(model: Embedder, texts: Sequence[str], prefix: str, progress: Progress) -> Array:
-    with Cache(model.name if model.keep else None) as cache, progress:
+def embed_texts(model: Embedder, texts: Sequence[str], prefix: str, what: str, quiet: bool) -> Array:
+    """Vectors of texts, from the cache where they are there."""
+    with Cache(model.name if model.keep else None) as cache, Progress(f"embedding {what}", quiet) as progress:
         return cache.filled([prefix + text for text in texts], model.embed, model.batch, progress)
+
+
+def _made(model: Embedder, items: Items, prefix: str, what: str, collection: Collection, quiet: bool) -> Array | Corpus:
+    if items.vectors is not None:
+        return items.vectors
+    if items.images is None:
+        return embed_texts(model, _texts(items, what, collection), prefix, what, quiet)
+    embed = getattr(model, "embed_images", None)
+    if embed is None:
+        raise OptionError(f"{model.name} reads texts, and the {what} are images: use a CLIP model, st:clip-ViT-B-32")
+    with Cache(model.name) as cache, Progress(f"embedding {what}", quiet) as progress:
+        return cache.filled(list(items.images), embed, model.batch, progress)
 
 
 def _texts(items: Items, what: str, collection: Collection) -> Sequence[str]:

@@ -12,6 +12,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,6 +28,17 @@ def folder() -> Path:
     """Where embeddings are kept."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nudgevec"
     return Path(os.environ.get("NUDGEVEC_CACHE") or usual)
+
+
+Thing = TypeVar("Thing", str, Path)
+
+
+def _key(thing: str | Path) -> bytes:
+    """A hash of a text, or of what is in a file."""
+    try:
+        return hashlib.sha256(thing.encode() if isinstance(thing, str) else b"file\0" + thing.read_bytes()).digest()
+    except OSError as error:
+        raise VectorError(f"an image cannot be read: {error}") from None
 
 
 class Cache:
@@ -51,19 +63,19 @@ class Cache:
             self.file.close()
 
     def filled(
-        self, texts: Sequence[str], embed: Callable[[Sequence[str]], Array], batch: int, progress: Progress
+        self, things: Sequence[Thing], embed: Callable[[Sequence[Thing]], Array], batch: int, progress: Progress
     ) -> Array:
-        """Vectors of all texts: those that are there, and the others from ``embed``, each text once."""
-        keys = [hashlib.sha256(text.encode()).digest() for text in texts]
+        """Vectors of all texts (or image files): those that are there, and the others from ``embed``, each once."""
+        keys = [_key(thing) for thing in things]
         vectors = self._read(set(keys))
-        missing = list({key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}.items())
+        missing = list({key: thing for key, thing in zip(keys, things, strict=True) if key not in vectors}.items())
         # Texts of like length go together: a batch takes as long as its longest.
-        missing.sort(key=lambda each: -len(each[1]))
+        missing.sort(key=lambda each: -len(str(each[1])))
         progress.begin(len(missing))
         dim = {len(vector) for vector in vectors.values()}
         for start in range(0, len(missing), batch):
             some = missing[start : start + batch]
-            rows = np.ascontiguousarray(embed([text for _, text in some]), dtype=np.float32)
+            rows = np.ascontiguousarray(embed([thing for _, thing in some]), dtype=np.float32)
             dim.add(rows.shape[1])
             if rows.shape[0] != len(some) or len(dim) > 1:
                 raise VectorError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,23 @@ class SentenceEmbedder:
                     f"{str(error).splitlines()[0]}"
                 ) from None
         return self._loaded
+
+    def embed_images(self, files: Sequence[Path]) -> Array:
+        """One float32 row per image, for models that see (CLIP)."""
+        from PIL import Image, UnidentifiedImageError
+
+        images = []
+        for path in files:
+            try:
+                with Image.open(path) as image:
+                    images.append(image.convert("RGB"))
+            except UnidentifiedImageError:
+                raise VectorError(f"{path} is not an image") from None
+        try:
+            vectors = self.loaded.encode(images, batch_size=32, normalize_embeddings=True, show_progress_bar=False)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise VectorError(f"{self.name} cannot embed images: {error}") from None
+        return np.asarray(vectors, dtype=np.float32)
 
     def embed(self, texts: Sequence[str]) -> Array:
         vectors = self.loaded.encode(

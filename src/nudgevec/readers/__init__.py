@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from nudgevec.collection import Collection
+from nudgevec.collection import Collection, Items
 from nudgevec.errors import InputError
 
 
@@ -34,6 +34,32 @@ def read(path: str | os.PathLike[str]) -> Collection:
         return vectors.read(where)
     found = ", ".join(sorted(each.name for each in where.iterdir())[:8]) or "nothing"
     raise InputError(f"{where} holds {found}; nudgevec takes {_LAYOUTS}")
+
+
+def documents(path: str | os.PathLike[str]) -> Items:
+    """The documents alone, in the same layouts or as a folder of text files; their labels are elsewhere."""
+    where = Path(path)
+    if not where.exists():
+        raise InputError(f"there is nothing at {where}")
+    if where.is_file() and where.suffix == ".json":
+        from nudgevec.readers import llama_index
+
+        return llama_index.read(where).documents
+    if (where / "corpus.jsonl").is_file():
+        from nudgevec.readers import beir
+
+        return beir.items(where / "corpus.jsonl")
+    if _folder(where, "corpus"):
+        from nudgevec.readers import hugging_face
+
+        return hugging_face.items(where, "corpus")
+    if where.is_dir() and list(where.glob("documents.*")):
+        from nudgevec.readers import vectors
+
+        return vectors.items(where, "documents")
+    from nudgevec.readers import text_files
+
+    return text_files.items(where)
 
 
 _LAYOUTS = (

@@ -31,7 +31,7 @@ def read(folder: Path) -> Collection:
     if not judged:
         raise InputError(f"{folder} has no judgements: no files in default/ or qrels/")
     return collected(
-        folder.resolve().name, _items(folder, "corpus"), _items(folder, "queries"), qrels.joined(judged), folder
+        folder.resolve().name, items(folder, "corpus"), items(folder, "queries"), qrels.joined(judged), folder
     )
 
 
@@ -46,7 +46,8 @@ def _table(path: Path) -> Any:
     return pyarrow.parquet.read_table(path) if path.suffix == ".parquet" else arrow_table(path)
 
 
-def _items(folder: Path, part: str) -> Items:
+def items(folder: Path, part: str) -> Items:
+    """The documents ("corpus") or queries of such a folder."""
     ids: list[str] = []
     texts: list[str] = []
     for path in _files(folder, part):

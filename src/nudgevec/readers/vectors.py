@@ -21,7 +21,7 @@ from nudgevec.readers import qrels
 
 def read(folder: Path) -> Collection:
     """The collection of a folder of vectors."""
-    documents, queries = _items(folder, "documents"), _items(folder, "queries")
+    documents, queries = items(folder, "documents"), items(folder, "queries")
     if (folder / "qrels").is_dir():
         sides = qrels.read_folder(folder / "qrels")
     else:
@@ -36,7 +36,8 @@ def _side(path: Path) -> str:
     return qrels.side_of(path.stem.removeprefix("qrels").strip("-._"))
 
 
-def _items(folder: Path, what: str) -> Items:
+def items(folder: Path, what: str) -> Items:
+    """The "documents" or "queries" of such a folder."""
     kinds = {".npy": _npy, ".safetensors": _safetensors, ".parquet": _table, ".arrow": _table, ".feather": _table}
     files = [each for each in sorted(folder.glob(f"{what}.*")) if each.suffix in kinds]
     if len(files) != 1:

@@ -1,0 +1,267 @@
+"""The label log: nothing is lost, nobody can drag a document around, and a query keeps its side."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import collections_on_disk as disk
+from nudgevec import LabelLog, NudgeN, cli, run
+from nudgevec.embedders import static
+from nudgevec.errors import LabelError, OptionError
+from nudgevec.label_log import SIGNALS, Event
+from nudgevec.split import SIDES, normalised, side
+
+
+@pytest.fixture
+def log(tmp_path):
+    with LabelLog(tmp_path / "log.sqlite") as made:
+        yield made
+
+
+def everything(sides):
+    return {query: grades for part in sides.values() for query, grades in part.items()}
+
+
+def test_an_event_comes_back_as_it_was(log):
+    log.add("Café?", "d1", "click", 2.0, propensity=0.5, time=100.0, source="web")
+    assert list(log) == [Event("Café?", "d1", "click", 2.0, 0.5, 100.0, "web")]
+    assert everything(log.labels()) == {"café?": {"d1": pytest.approx(SIGNALS["click"] * 2 / 0.5)}}
+
+
+def test_spellings_are_folded_and_votes_netted(log):
+    log.add("Reset  password", "a", "thumbs_up", source="x")
+    log.add("reset PASSWORD", "a", "thumbs_up", source="y")
+    log.add("reset password", "a", "thumbs_down", source="z")
+    log.add("reset password", "b", "thumbs_up", source="x", time=1)
+    log.add("reset password", "b", "thumbs_down", source="y", time=2)
+    assert everything(log.labels()) == {"reset password": {"a": 1.0}}
+
+
+def test_the_same_file_twice_counts_once(log):
+    events = [Event(f"q{number}", "d", time=5.0, source="file") for number in range(10)]
+    assert log.extend(events) == 10
+    assert log.extend(events) == 0
+    assert len(log) == 10
+
+
+def test_half_life(log):
+    log.add("old", "d", time=0.0)
+    log.add("new", "d", time=86400.0 * 30)
+    found = everything(log.labels(half_life=15))
+    assert found["new"]["d"] == 1
+    assert found["old"]["d"] == pytest.approx(0.25)
+
+
+def test_signals_can_be_weighed_anew(log):
+    log.add("q", "d", "click")
+    log.weigh({"click": 0.8, "hover": 0.1})
+    log.add("q", "e", "hover")
+    assert everything(log.labels())["q"] == {"d": 0.8, "e": 0.1}
+
+
+def test_one_client_with_ten_thousand_votes_moves_nothing_more_than_its_cap(tmp_path):
+    """Its votes count as much as one vote of that weight, whatever their number."""
+    documents = static.embed(["resetting a password", "holiday rules", "parking at the office"])
+    texts = [text for text in (f"forgot login {number}" for number in range(400)) if side(text) == "train"][:40]
+
+    def tuned(name, events):
+        with LabelLog(tmp_path / name) as log:
+            log.extend(events)
+            labels = log.labels(cap=1.0)["train"]
+        rows = [{int(key): weight for key, weight in grades.items()} for grades in labels.values()]
+        return labels, NudgeN(gamma=0.2).fit(documents, (static.embed(list(labels)), rows)).patch_
+
+    honest = [Event(text, "0", time=float(number), source=f"user{number}") for number, text in enumerate(texts)]
+    attack = next(text for text in (f"cheap pills {number}" for number in range(99)) if side(text) == "train")
+    flood = [Event(attack, "0", time=float(number), source="bot") for number in range(10_000)]
+    once = [Event(attack, "0", time=0.0, source="bot")]
+    flooded, moved = tuned("flood", honest + flood)
+    assert flooded[attack]["0"] == pytest.approx(1.0)
+    assert np.allclose(moved.after, tuned("once", honest + once)[1].after, atol=1e-6)
+    honest_only = tuned("honest", honest)[1]
+    angle = np.degrees(np.arccos(np.clip(moved.after[0] @ honest_only.after[0], -1, 1)))
+    assert angle < 1
+
+
+def test_sides_are_those_of_the_split_and_never_change(log):
+    for number in range(300):
+        log.add(f"query {number}", "d")
+    before = log.labels()
+    assert {query: name for name in SIDES for query in before[name]} == {
+        f"query {number}": side(f"query {number}") for number in range(300)
+    }
+    for number in range(300, 600):
+        log.add(f" QUERY {number}", "d")
+    after = log.labels()
+    for name in SIDES:
+        assert set(before[name]) <= set(after[name])
+    keys = [set(map(normalised, after[name])) for name in SIDES]
+    assert len(keys[0] | keys[1] | keys[2]) == sum(map(len, keys))
+
+
+def test_synthetic_queries_are_never_tested_on(log):
+    for number in range(200):
+        log.add(f"made up {number}", "d", "synthetic", source="synthetic")
+    assert not log.labels()["test"]
+    assert len(log.labels()["train"]) > 100
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        (("", "d"), "needs the text of its query"),
+        (("q", ""), "needs the id of a document"),
+        (("q", "d", "wink"), "unknown signal 'wink': use one of click"),
+        (("q", "d", "click", float("nan")), "must be numbers"),
+        (("q", "d", "click", 1.0, 0.0), "a propensity is a probability"),
+    ],
+)
+def test_bad_events_are_refused_and_nothing_is_half_written(log, event, message):
+    with pytest.raises(LabelError, match=message):
+        log.extend([Event("fine", "d"), Event(*event)])
+    assert len(log) == 0
+
+
+def test_bad_options(log, tmp_path):
+    with pytest.raises(OptionError, match="must be above 0"):
+        log.labels(cap=0)
+    (tmp_path / "poem.txt").write_text("roses are red " * 100)
+    with pytest.raises(LabelError, match="is not a label log"):
+        LabelLog(tmp_path / "poem.txt")
+
+
+def test_ten_thousand_events_a_second(log):
+    """Measured at twice that on two cores; slower machines get time."""
+    began = time.perf_counter()
+    for number in range(5000):
+        log.add(f"query {number}", "d", "click", source="web")
+    assert time.perf_counter() - began < 5
+
+
+WRITER = """
+import sys
+from nudgevec import LabelLog
+log = LabelLog(sys.argv[1])
+for number in range(10**9):
+    log.add(f"query {number}", "d", "click", source=sys.argv[2])
+    print(number, flush=True)
+"""
+
+
+def test_nothing_acknowledged_is_lost_on_kill(tmp_path):
+    path = tmp_path / "log.sqlite"
+    for turn in range(8):
+        command = [sys.executable, "-c", WRITER, path, f"writer{turn}"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+            acknowledged = [running.stdout.readline() for _ in range(random.Random(turn).randint(1, 400))]
+            running.send_signal(signal.SIGKILL)
+            acknowledged += running.stdout.read().splitlines(keepends=True)
+        with LabelLog(path) as log:
+            written = {int(event.query.split()[1]) for event in log if event.source == f"writer{turn}"}
+        assert written >= {int(number) for number in acknowledged if number.endswith("\n")}
+        assert written == set(range(len(written)))
+
+
+def test_several_processes_at_once(tmp_path):
+    path = tmp_path / "log.sqlite"
+    code = WRITER.replace("10**9", "500")
+    writers = [
+        subprocess.Popen([sys.executable, "-c", code, path, f"w{number}"], stdout=subprocess.DEVNULL)
+        for number in range(4)
+    ]
+    assert [writer.wait(120) for writer in writers] == [0] * 4
+    with LabelLog(path) as log:
+        assert len(log) == 2000
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A folder of text files, and a click log about them."""
+    monkeypatch.chdir(tmp_path)
+    corpus, asked, qrels = disk.texts()
+    os.mkdir("texts")
+    for key, text in corpus.items():
+        (tmp_path / "texts" / f"{key}.txt").write_text(text)
+    with open("clicks.jsonl", "w") as file:
+        for number, (query, grades) in enumerate(qrels.items()):
+            event = {"query": asked[query], "document": f"{next(iter(grades))}.txt", "signal": "click"}
+            file.write(
+                json.dumps({**event, "time": f"2026-01-{1 + number % 28:02d}", "source": f"u{number % 9}"}) + "\n"
+            )
+
+
+def test_from_text_files_and_clicks_to_a_run(files, capsys):
+    assert cli.main(["labels", "import", "log.sqlite", "clicks.jsonl"]) == 0
+    assert "180 new events" in capsys.readouterr().out
+    assert cli.main(["labels", "stats", "log.sqlite", "--data", "texts"]) == 0
+    said = capsys.readouterr().out
+    assert "180 events: 180 click" in said
+    assert "25% of 48 documents are covered" in said
+    assert "100% ask for a document with training labels" in said
+    assert cli.main(["tune", "texts", "--labels", "log.sqlite", "--out", "run", "--guard", "0"]) == 0
+    facts = run.load(run.Path("run"))[0]
+    assert facts["counts"]["documents"] == 48
+    assert facts["counts"]["moved"] > 0
+    assert facts["counts"]["test_queries"] > 20
+
+
+def test_import_csv_and_qrels(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    disk.beir(tmp_path / "data")
+    with open("votes.csv", "w") as file:
+        file.write("query,document,signal,value,propensity,time\nhello,d1,thumbs_up,,0.5,2026-03-01T10:00:00\n")
+    assert cli.main(["labels", "import", "log", "votes.csv", "--source", "survey"]) == 0
+    command = ["labels", "import", "log", "data/qrels.tsv"]
+    assert cli.main(command) == 1
+    assert "pass --queries queries.jsonl" in capsys.readouterr().err
+    assert cli.main([*command, "--queries", "data/queries.jsonl"]) == 0
+    with LabelLog("log") as log:
+        events = list(log)
+    assert len(events) == 181
+    assert events[0] == Event("hello", "d1", "thumbs_up", 1.0, 0.5, 1772359200.0, "survey")
+    assert cli.main(["labels", "signals", "log", "--set", "click=0.7", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["click"] == 0.7
+    assert cli.main(["labels", "export", "log", "--out", "folded"]) == 0
+    assert sorted(os.listdir("folded/qrels")) == ["dev.tsv", "test.tsv", "train.tsv"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"document": "d"}', "line 2: there is no 'query'"),
+        ('{"query": "q", "document": "d", "value": "much"}', "line 2: could not convert string to float"),
+        ('{"query": "q", "document": "d", "time": "yesterday"}', "line 2: Invalid isoformat"),
+        ('{"query": "q", "document": "d", "signal": "wink"}', "unknown signal 'wink'"),
+    ],
+)
+def test_a_bad_line_imports_nothing(tmp_path, monkeypatch, capsys, line, message):
+    monkeypatch.chdir(tmp_path)
+    with open("events.jsonl", "w") as file:
+        file.write('{"query": "q", "document": "d"}\n' + line + "\n")
+    assert cli.main(["labels", "import", "log", "events.jsonl"]) == 1
+    assert message in capsys.readouterr().err
+    with LabelLog("log") as log:
+        assert len(log) == 0
+
+
+def test_stats_say_what_to_collect_next(log):
+    from nudgevec.label_stats import stats
+
+    for number in range(400):
+        log.add(f"popular {number}", "known", time=float(number))
+        query = f"rare {number}"
+        if side(query) != "train":
+            log.add(query, "unknown", time=float(number))
+    found = stats(log, ["known", "unknown", "never"])
+    assert found["coverage"] == pytest.approx(1 / 3)
+    assert found["collect_next"][0]["document"] == "unknown"
+    assert 0.2 < found["expected_usefulness"] < 0.8
