@@ -28,6 +28,7 @@ def test_public_names():
         "Patch",
         "compare",
         "evaluate",
+        "open_store",
     ]
     assert all(getattr(nudgevec, name).__doc__ for name in nudgevec.__all__)
     assert sorted(errors.__all__) == sorted(

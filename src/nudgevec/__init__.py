@@ -5,6 +5,7 @@ from nudgevec.curve import Curve
 from nudgevec.evaluate import compare, evaluate
 from nudgevec.label_log import LabelLog
 from nudgevec.patch import Patch
+from nudgevec.stores import open_store
 from nudgevec.tune import NudgeM, NudgeMN, NudgeN, NudgeNU
 
 __version__ = "0.1.0"
@@ -21,4 +22,5 @@ __all__ = [
     "Patch",
     "compare",
     "evaluate",
+    "open_store",
 ]

@@ -6,6 +6,7 @@ NudgeError
 │   ├── LabelError                      an unknown id, a row out of range, no usable label
 │   └── OptionError                     an unknown metric or an option out of its range
 ├── RemoteError                         a server that refuses, or does not answer
+├── StoreError                          a store that is not as it should be, or a patch that does not belong there
 ├── PatchError                          a patch that does not belong to these vectors, or a bad file
 ├── NotFittedError (also an AttributeError)   a tuner that is used before ``fit``
 └── MissingExtraError (also an ImportError)   an optional dependency that is not installed
@@ -25,6 +26,7 @@ __all__ = [
     "OptionError",
     "PatchError",
     "RemoteError",
+    "StoreError",
     "VectorError",
 ]
 
@@ -51,6 +53,10 @@ class OptionError(InputError):
 
 class RemoteError(NudgeError):
     """A server that refuses a request, or does not answer after several tries."""
+
+
+class StoreError(NudgeError):
+    """A vector store that is not as it should be, or a patch that must not be put there."""
 
 
 class PatchError(NudgeError):

@@ -14,7 +14,7 @@ import platform
 import shutil
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,7 +48,7 @@ class Judged:
 
     ids: list[str]
     vectors: Array
-    labels: list[dict[str, float]]
+    labels: list[dict[Hashable, float]]
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,11 @@ def prepare(
     documents, empty = _documents(collection, vectors)
     known = {key: row for row, key in enumerate(collection.queries.ids) if queries[row].any()}
     sides = split(collection, seed, given_split)
-    here = set(documents.ids)
+    here = {str(key): key for key in documents.ids}
     judged = {}
     for name in SIDES:
         labels = {
-            query: {key: grade for key, grade in grades.items() if key in here}
+            query: {here[key]: grade for key, grade in grades.items() if key in here}
             for query, grades in sides[name].items()
             if query in known
         }

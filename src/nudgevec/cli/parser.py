@@ -35,6 +35,17 @@ def parser() -> argparse.ArgumentParser:
     inspect.add_argument("--top", type=int, default=5, metavar="K", help="how many of each (default 5)")
     inspect.add_argument("--json", action="store_true", help="print JSON")
 
+    for name, what in (
+        ("apply", "put a run on a vector store"),
+        ("revert", "take a run back from a vector store"),
+        ("status", "see which run is in force in a vector store"),
+    ):
+        verb = verbs.add_parser(name, help=what)
+        if name != "status":
+            verb.add_argument("run", metavar="RUN", help="a run folder")
+        verb.add_argument("--store", required=True, metavar="URL", help="for example lancedb:///data/db#docs")
+        verb.add_argument("--json", action="store_true", help="print JSON")
+
     _labels(verbs.add_parser("labels", help="the label log: import events, see what they are good for"))
 
     _synthesize(verbs.add_parser("synthesize", help="let a language model write queries for documents without labels"))
@@ -98,7 +109,7 @@ def _folding(verb: argparse.ArgumentParser) -> None:
 
 
 def _data(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("data", metavar="DATA", help="a folder or file: BEIR, vectors, Hugging Face, LlamaIndex")
+    verb.add_argument("data", metavar="DATA", help="BEIR, vectors, Hugging Face, LlamaIndex, or a store")
     verb.add_argument(
         "--embedder", metavar="SPEC", help="static (default), st:NAME, openai:NAME or precomputed:NAME, for texts"
     )

@@ -99,6 +99,47 @@ def synthesize(options: argparse.Namespace) -> None:
     verb.main(options)
 
 
+def apply(options: argparse.Namespace) -> None:
+    """Put a run on a store."""
+    from nudgevec import run
+    from nudgevec.stores import open_store
+
+    _, patch = run.load(Path(options.run))
+    _say_status(open_store(options.store).apply(patch), options)
+
+
+def revert(options: argparse.Namespace) -> None:
+    """Take a run back from a store."""
+    from nudgevec import run
+    from nudgevec.stores import open_store
+
+    _, patch = run.load(Path(options.run))
+    left = open_store(options.store).revert(patch)
+    if options.json:
+        _say_status(left, options)
+        return
+    print(f"Taken back: {left.original:,} rows have their old vectors.")
+    for what, rows in (("were changed by others and stay as they are", left.changed), ("are gone", left.gone)):
+        if rows:
+            print(f"{len(rows):,} {what}: {', '.join(map(str, rows[:20]))}{' ...' if len(rows) > 20 else ''}")
+
+
+def status(options: argparse.Namespace) -> None:
+    """What is in force in a store."""
+    from nudgevec.stores import open_store
+
+    _say_status(open_store(options.store).status(), options)
+
+
+def _say_status(found: Any, options: argparse.Namespace) -> None:
+    from dataclasses import asdict
+
+    if options.json:
+        _print_json(asdict(found))
+    else:
+        print(f"{options.store}: {found}")
+
+
 def demo(options: argparse.Namespace) -> None:
     """The emoji search."""
     from nudgevec import demo as emoji
@@ -121,7 +162,7 @@ def _ready(options: argparse.Namespace) -> Any:
         readers.read(options.data)
         if options.labels is None
         else log.read(
-            Path(options.data), Path(options.labels), half_life=options.half_life, cap=options.cap, seed=options.seed
+            options.data, Path(options.labels), half_life=options.half_life, cap=options.cap, seed=options.seed
         )
     )
     return run.prepare(

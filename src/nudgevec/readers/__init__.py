@@ -7,10 +7,13 @@ from pathlib import Path
 
 from nudgevec.collection import Collection, Items
 from nudgevec.errors import InputError
+from nudgevec.stores import is_store, open_store
 
 
 def read(path: str | os.PathLike[str]) -> Collection:
     """The collection at this path, in any of the layouts nudgevec knows."""
+    if isinstance(path, str) and is_store(path):
+        raise InputError(f"{path} is a store and has no labels: say with --labels where they are")
     where = Path(path)
     if not where.exists():
         raise InputError(f"there is nothing at {where}")
@@ -37,7 +40,10 @@ def read(path: str | os.PathLike[str]) -> Collection:
 
 
 def documents(path: str | os.PathLike[str]) -> Items:
-    """The documents alone, in the same layouts or as a folder of text files; their labels are elsewhere."""
+    """The documents alone, in the same layouts, as a folder of text files, or in a store; labels are elsewhere."""
+    if isinstance(path, str) and is_store(path):
+        store = open_store(path)
+        return Items([str(key) for key in store.ids], vectors=store.original())
     where = Path(path)
     if not where.exists():
         raise InputError(f"there is nothing at {where}")

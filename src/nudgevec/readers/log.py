@@ -13,9 +13,10 @@ from nudgevec.collection import Collection, Items, collected
 from nudgevec.errors import InputError, LabelError
 from nudgevec.label_log import Event, LabelLog
 from nudgevec.readers import beir, qrels
+from nudgevec.stores import is_store
 
 
-def read(data: Path, log: Path, **folding: Any) -> Collection:
+def read(data: str, log: Path, **folding: Any) -> Collection:
     """The documents of ``data`` with the labels of a log; ``folding`` goes to ``LabelLog.labels``."""
     if not log.is_file():
         raise InputError(f"there is no label log at {log}")
@@ -25,7 +26,9 @@ def read(data: Path, log: Path, **folding: Any) -> Collection:
     if not queries:
         raise LabelError(f"{log} holds no labels")
     asked = Items(queries, [spellings[query] for query in queries])
-    return collected(data.resolve().name, readers.documents(data), asked, sides, data)
+    where = Path(data)
+    name = data.rpartition("#")[2] if is_store(data) else where.resolve().name
+    return collected(name, readers.documents(data), asked, sides, where)
 
 
 def events(path: Path, source: str | None = None, queries: Path | None = None) -> Iterator[Event]:

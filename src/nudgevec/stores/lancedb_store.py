@@ -1,0 +1,150 @@
+"""LanceDB: a folder with tables. A patch is one commit; the ledger is a table beside the collection.
+
+LanceDB keeps float32 exactly. ``id`` and ``vector`` are the usual columns. A table without an index does not say how
+it is searched: then ``metric`` in the url does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nudgevec.corpus import Array
+from nudgevec.errors import MissingExtraError, OptionError, StoreError
+from nudgevec.stores.base import Ledger, Store
+
+_BATCH = 4096
+_ASKED = 1000
+
+
+class LanceStore(Store):
+    """A table of a LanceDB folder."""
+
+    def __init__(
+        self, path: str, table: str, id: str = "id", vector: str = "vector", metric: str | None = None
+    ) -> None:
+        try:
+            import lancedb
+            import pyarrow
+        except ImportError:
+            raise MissingExtraError("LanceDB", "lancedb") from None
+        if not table:
+            raise OptionError(f"lancedb:{path}: which table? add it after a #, as in lancedb:{path}#docs")
+        if not Path(path).is_dir():
+            raise StoreError(f"there is no LanceDB folder at {path}")
+        self.arrow: Any = pyarrow
+        self.url = f"lancedb:{path}#{table}"
+        self.database = lancedb.connect(path)
+        self.name, self.id_column, self.vector_column = table, id, vector
+        self.ledger_name = f"{table}__nudgevec"
+        self._asked_metric = metric
+        self.refresh()
+
+    def refresh(self) -> None:
+        try:
+            self.table = self.database.open_table(self.name)
+        except (ValueError, FileNotFoundError):
+            there = ", ".join(self._tables()) or "none"
+            raise StoreError(f"{self.url}: there is no table {self.name!r}; tables here: {there}") from None
+        names = self.table.schema.names
+        for column in (self.id_column, self.vector_column):
+            if column not in names:
+                raise StoreError(f"{self.url} has no column {column!r}; it has {', '.join(names)}")
+        kind = self.table.schema.field(self.vector_column).type
+        if not self.arrow.types.is_fixed_size_list(kind) or not self.arrow.types.is_floating(kind.value_type):
+            raise StoreError(f"{self.url}: column {self.vector_column!r} is {kind}, not vectors of one length")
+        self.dim = int(kind.list_size)
+        # What is read is this version, whatever others write meanwhile.
+        self.table.checkout(self.table.version)
+        self.ids = [key for batch in self._scan([self.id_column]) for key in batch.column(0).to_pylist()]
+        self.metric = self._asked_metric or self._index_metric()
+
+    def _index_metric(self) -> str | None:
+        for index in self.table.list_indices():
+            if self.vector_column in index.columns:
+                found = self.table.index_stats(index.name)
+                return None if found is None or found.distance_type is None else str(found.distance_type).lower()
+        return None
+
+    def _tables(self) -> list[str]:
+        return [str(name) for name in self.database.list_tables().tables]
+
+    def _scan(self, columns: list[str]) -> Iterator[Any]:
+        yield from self.table.search().select(columns).to_batches(batch_size=_BATCH)
+
+    def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
+        for batch in self._scan([self.id_column, self.vector_column]):
+            yield batch.column(self.id_column).to_pylist(), self._vectors(batch.column(self.vector_column))
+
+    def _vectors(self, column: Any) -> Array:
+        if column.null_count:
+            raise StoreError(f"{self.url} holds documents without a vector")
+        flat: Array = column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), self.dim)
+        return flat
+
+    def take(self, ids: Sequence[Hashable]) -> Array:
+        found: dict[Hashable, Array] = {}
+        for start in range(0, len(ids), _ASKED):
+            wanted = ", ".join(_literal(key) for key in ids[start : start + _ASKED])
+            query = self.table.search().where(f"{self.id_column} IN ({wanted})")
+            for batch in query.select([self.id_column, self.vector_column]).to_batches():
+                keys = batch.column(self.id_column).to_pylist()
+                found.update(zip(keys, self._vectors(batch.column(self.vector_column)), strict=True))
+        missing = [key for key in ids if key not in found]
+        if missing:
+            raise StoreError(f"{self.url} has no document {missing[0]!r}")
+        return np.stack([found[key] for key in ids])
+
+    def write(self, ids: Sequence[Any], vectors: Array) -> None:
+        table = self.database.open_table(self.name)
+        schema = table.schema
+        rows = self.arrow.table(
+            {
+                self.id_column: self.arrow.array(list(ids), schema.field(self.id_column).type),
+                self.vector_column: self._column(vectors, schema.field(self.vector_column).type),
+            }
+        )
+        table.merge_insert(self.id_column).when_matched_update_all().execute(rows)
+
+    def _column(self, vectors: Array, kind: Any) -> Any:
+        flat = self.arrow.array(np.ascontiguousarray(vectors).ravel(), kind.value_type)
+        return self.arrow.FixedSizeListArray.from_arrays(flat, type=kind)
+
+    def settle(self) -> None:
+        self.database.open_table(self.name).optimize()
+
+    def read_ledger(self) -> Ledger | None:
+        if self.ledger_name not in self._tables():
+            return None
+        found = self.database.open_table(self.ledger_name).to_arrow()
+        facts = json.loads(found.schema.metadata[b"nudgevec"])
+        columns = (self._vectors(found[name].combine_chunks()) for name in ("before", "after"))
+        return Ledger(facts, found["id"].to_pylist(), *columns)
+
+    def make_ledger(self, ledger: Ledger) -> None:
+        schema = self.table.schema
+        kind = schema.field(self.vector_column).type
+        rows = self.arrow.table(
+            {
+                "id": self.arrow.array(ledger.ids, schema.field(self.id_column).type),
+                "before": self._column(ledger.before, kind),
+                "after": self._column(ledger.after, kind),
+            }
+        ).replace_schema_metadata({"nudgevec": json.dumps(ledger.facts)})
+        try:
+            self.database.create_table(self.ledger_name, rows, mode="create")
+        except (ValueError, OSError, RuntimeError) as error:
+            if self.ledger_name not in self._tables():
+                raise
+            raise StoreError(f"{self.url}: somebody else is putting a patch on at this moment ({error})") from None
+
+    def drop_ledger(self) -> None:
+        self.database.drop_table(self.ledger_name)
+
+
+def _literal(key: Hashable) -> str:
+    return str(key) if isinstance(key, int) else "'" + str(key).replace("'", "''") + "'"
