@@ -35,6 +35,12 @@ def running(troubles=(), dim=lambda asked: 16, chat=lambda prompt: prompt):
                 self.close_connection = True
                 self.connection.close()
                 return
+            if str(trouble).startswith("redirect"):
+                self.send_response(302)
+                self.send_header("Location", trouble.split()[1])
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
             status = {None: 200, "half": 200, "rate": 429}.get(trouble, trouble)
             if "messages" in body:
                 self._answer(status, {"choices": [{"message": {"content": chat(body["messages"][-1]["content"])}}]})

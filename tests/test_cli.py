@@ -131,7 +131,7 @@ def test_a_folder_of_vectors_without_a_split(capsys):
     ("arguments", "message"),
     [
         (["tune", "nowhere", "--out", "run"], "there is nothing at nowhere"),
-        (["tune", "data", "--out", "data"], "data exists and is not empty"),
+        (["tune", "data", "--out", "data"], "data exists and is not a run folder, so it is not touched"),
         (["tune", "data", "--out", "run", "--metric", "luck@10"], "unknown metric"),
         (["tune", "data", "--out", "run", "--method", "Z"], "unknown method 'Z'"),
         (["tune", "data", "--out", "run", "--embedder", "abacus"], "unknown embedder 'abacus'"),
@@ -156,6 +156,91 @@ def test_overwrite_replaces_a_run(capsys):
     assert cli.main(["tune", "data", "--out", "run", "--method", "M", "--overwrite"]) == 0
     assert run.load(run.Path("run"))[0]["method"] == "M"
     assert [name for name in os.listdir() if "run" in name] == ["run"]
+
+
+def test_overwrite_touches_nothing_but_runs(tmp_path, monkeypatch, capsys):
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    os.mkdir("other")
+    run.Path("other/thesis.txt").write_text("years of work")
+    run.Path("file").write_text("")
+    for out in ("data", "other", ".", "", "file", "/proc/none/run"):
+        assert cli.main(["tune", "data", "--out", out, "--overwrite"]) == 1
+        assert capsys.readouterr().err.count("\n") == 1
+    assert {path: path.read_bytes() for path in before} == before
+    assert run.Path("other/thesis.txt").read_text() == "years of work"
+    os.mkdir("empty")
+    assert cli.main(["tune", "data", "--out", "empty"]) == 0
+
+
+def test_evaluate_measures_what_the_run_kept_aside(capsys):
+    tune = [
+        "tune",
+        "data",
+        "--out",
+        "run",
+        "--resplit",
+        "--seed",
+        "4",
+        "--metric",
+        "recall@3",
+        "--guard",
+        "0",
+        "--json",
+    ]
+    assert cli.main(tune) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["settings"]["seed"] == 4
+    assert cli.main(["evaluate", "data", "--run", "run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["test"] == facts["test"]["after"]
+    assert cli.main(["evaluate", "data", "--run", "run", "--seed", "5"]) == 0
+    assert "these are not the test queries of the run" in capsys.readouterr().err
+
+
+def test_a_run_over_other_vectors_is_refused(capsys):
+    assert cli.main(["tune", "data", "--out", "run", "--guard", "0"]) == 0
+    os.makedirs("data/embeddings/other")
+    random = np.random.default_rng(0)
+    for name, rows in (("corpus", 48), ("queries", 180)):
+        np.save(f"data/embeddings/other/{name}.npy", random.standard_normal((rows, 256)).astype(np.float32))
+    capsys.readouterr()
+    assert cli.main(["evaluate", "data", "--run", "run", "--embedder", "precomputed:other"]) == 1
+    assert "other vectors than the patch was made from" in capsys.readouterr().err
+
+
+def test_files_in_another_encoding(capsys):
+    text = run.Path("data/corpus.jsonl").read_bytes()
+    run.Path("data/corpus.jsonl").write_bytes(text + '{"_id": "x", "text": "café"}\n'.encode("latin-1"))
+    assert cli.main(["evaluate", "data"]) == 1
+    assert "corpus.jsonl: what follows line" in capsys.readouterr().err
+
+
+def test_a_grade_that_changes_its_mind(capsys):
+    with open("data/qrels/train.tsv") as file:
+        query, key, _ = file.readlines()[1].split("\t")
+    with open("data/qrels/train.tsv", "a") as file:
+        file.write(f"{query}\t{key}\t3\n")
+    assert cli.main(["tune", "data", "--out", "run"]) == 0
+    assert f"{query} judges {key} once more, and this one counts" in capsys.readouterr().err
+
+
+def test_queries_without_answers_are_not_counted(capsys):
+    lines = run.Path("data/qrels/test.tsv").read_text().splitlines()
+    spoilt = [line.rsplit("\t", 1)[0] + "\t0" for line in lines[1:11]]
+    run.Path("data/qrels/test.tsv").write_text("\n".join([lines[0], *spoilt, *lines[11:]]) + "\n")
+    assert cli.main(["tune", "data", "--out", "run", "--guard", "0"]) == 0
+    said = capsys.readouterr().out
+    assert "26 were kept aside" in said
+    assert "26 of 26 test queries (100%) have an answer" in said
+
+
+def test_texts_with_odd_line_breaks(capsys):
+    with open("data/corpus.jsonl", "a", encoding="utf-8") as file:
+        file.write(json.dumps({"_id": "odd", "text": "coffee\u2028and\u0085bicycles"}, ensure_ascii=False) + "\n")
+    text = run.Path("data/qrels/train.tsv").read_text().splitlines()
+    run.Path("data/qrels/train.tsv").write_text("\n".join([*text, text[1].split("\t")[0] + "\todd\t1"]) + "\n")
+    assert cli.main(["tune", "data", "--out", "run", "--guard", "0"]) == 0
+    assert cli.main(["inspect", "run", "--top", "100"]) == 0
+    assert "odd" in capsys.readouterr().out
 
 
 def test_empty_texts_are_left_out_with_a_note(capsys):
@@ -188,7 +273,7 @@ raise SystemExit(main(["tune", "data", "--out", "run"]))
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=30)
     assert running.returncode == 130
-    assert said == "nudgevec: stopped; nothing was written\n"
+    assert said == "nudgevec: stopped\n"
     assert not [name for name in os.listdir() if "run" in name]
 
 

@@ -46,7 +46,7 @@ def test_static_is_the_default(collection):
 def test_sentence_transformers_with_real_weights(collection, cache):
     spec = f"st:{minilm()}"
     documents, queries, name = embedders.embedded(collection, spec)
-    assert name == spec
+    assert name.startswith(f"{spec}#")
     assert documents.shape == (48, 384)
     np.testing.assert_allclose(np.linalg.norm(queries, axis=1), 1, atol=1e-5)
     # "espresso machine ..." is nearer to coffee than to the ocean, for a model that has learned to read.
@@ -191,6 +191,27 @@ def test_nobody_there(collection, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     with pytest.raises(RemoteError, match="did not answer in 7 tries"):
         embedders.embedded(collection, "openai:small")
+
+
+def test_the_key_does_not_follow_a_redirect(collection, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    with servers.running() as (other, stolen), servers.running([f"redirect {other}/embeddings"]) as (url, _):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        with pytest.raises(RemoteError, match=r"points elsewhere, to http://127\.0\.0\.1"):
+            embedders.embedded(collection, "openai:small")
+        assert stolen == []
+
+
+def test_passwords_in_addresses_are_not_written(monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://me:hunter2@host:8000/v1")
+    assert embedders.embedder("openai:m").name == "openai:m@host:8000/v1"
+
+
+def test_what_is_no_number_is_not_kept(cache):
+    with Cache("m") as kept, pytest.raises(VectorError, match="NaN or infinity"):
+        kept.filled(["a"], lambda texts: np.array([[np.nan, 1.0]]), 8, Progress("", True))
+    with Cache("m") as kept:
+        assert kept.filled(["a"], lambda texts: np.array([[2.0, 1.0]]), 8, Progress("", True)).tolist() == [[2.0, 1.0]]
 
 
 def test_changing_dimensions_are_refused(collection, monkeypatch):

@@ -101,6 +101,22 @@ def test_evaluate_is_the_same(engine):
         assert np.array_equal(one[metric].per_query, other[metric].per_query)
 
 
+def test_many_nearest_documents(engine):
+    """More than an engine lists at a time, over many tiles, the first of them tiny."""
+    random = np.random.default_rng(0)
+    documents, queries = random.standard_normal((5000, 12)), random.standard_normal((20, 12))
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+
+    class Uneven(Stream):
+        def blocks(self):
+            for start, stop in ((0, 5), (5, 1500), (1500, 5000)):
+                yield self.ids[start:stop], self.vectors[start:stop].copy()
+
+    found = nearest(Reader(Uneven(documents)), queries, 600, cosine=False, engine=engines.pick(engine, 0))
+    best = np.argsort(-(queries @ documents.T), axis=1)[:, :600]
+    assert np.array_equal(found.row, best)
+
+
 def test_unknown_engines_are_named():
     with pytest.raises(OptionError, match="unknown engine 'abacus': use one of auto, numpy, torch"):
         NudgeN(engine="abacus").fit(*learnable()[:3])

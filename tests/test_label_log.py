@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 import collections_on_disk as disk
 from nudgevec import LabelLog, NudgeN, cli, run
 from nudgevec.embedders import static
-from nudgevec.errors import LabelError, OptionError
+from nudgevec.errors import LabelError, NudgeWarning, OptionError
 from nudgevec.label_log import SIGNALS, Event
 from nudgevec.split import SIDES, normalised, side
 
@@ -54,9 +55,11 @@ def test_the_same_file_twice_counts_once(log):
 
 
 def test_half_life(log):
-    log.add("old", "d", time=0.0)
-    log.add("new", "d", time=86400.0 * 30)
+    log.add("old", "d", time=86400.0)
+    log.add("new", "d", time=86400.0 * 31)
+    log.extend([Event("undated", "d")])
     found = everything(log.labels(half_life=15))
+    assert found["undated"]["d"] == 1
     assert found["new"]["d"] == 1
     assert found["old"]["d"] == pytest.approx(0.25)
 
@@ -111,6 +114,7 @@ def test_sides_are_those_of_the_split_and_never_change(log):
 def test_synthetic_queries_are_never_tested_on(log):
     for number in range(200):
         log.add(f"made up {number}", "d", "synthetic", source="synthetic")
+        log.add(f"made up {number}", "e", "synthetic", source="somebody")
     assert not log.labels()["test"]
     assert len(log.labels()["train"]) > 100
 
@@ -131,11 +135,34 @@ def test_bad_events_are_refused_and_nothing_is_half_written(log, event, message)
     assert len(log) == 0
 
 
+def test_threads_share_a_log(log):
+    """An event that was acknowledged survives the failure of another thread's import."""
+    inside, added = threading.Event(), threading.Event()
+
+    def events():
+        yield Event("q", "d")
+        inside.set()
+        added.wait(1)
+        raise RuntimeError
+
+    def importing():
+        with pytest.raises(RuntimeError):
+            log.extend(events())
+
+    thread = threading.Thread(target=importing)
+    thread.start()
+    inside.wait()
+    log.add("precious", "d")
+    added.set()
+    thread.join()
+    assert [event.query for event in log] == ["precious"]
+
+
 def test_bad_options(log, tmp_path):
     with pytest.raises(OptionError, match="must be above 0"):
         log.labels(cap=0)
     (tmp_path / "poem.txt").write_text("roses are red " * 100)
-    with pytest.raises(LabelError, match="is not a label log"):
+    with pytest.raises(LabelError, match="cannot be opened as a label log"):
         LabelLog(tmp_path / "poem.txt")
 
 
@@ -201,7 +228,7 @@ def files(tmp_path, monkeypatch):
 
 def test_from_text_files_and_clicks_to_a_run(files, capsys):
     assert cli.main(["labels", "import", "log.sqlite", "clicks.jsonl"]) == 0
-    assert "180 new events" in capsys.readouterr().out
+    assert "180 events read, 180 new, 0 known before" in capsys.readouterr().out
     assert cli.main(["labels", "stats", "log.sqlite", "--data", "texts"]) == 0
     said = capsys.readouterr().out
     assert "180 events: 180 click" in said
@@ -251,6 +278,68 @@ def test_a_bad_line_imports_nothing(tmp_path, monkeypatch, capsys, line, message
     assert message in capsys.readouterr().err
     with LabelLog("log") as log:
         assert len(log) == 0
+
+
+def test_clicks_that_come_twice_count_twice_and_files_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with open("events.jsonl", "w") as file:
+        file.write('{"query": "q", "document": "d", "colour": "red"}\n' * 3)
+    for new in (3, 0):
+        assert cli.main(["labels", "import", "log", "events.jsonl", "--signal", "click"]) == 0
+        said = capsys.readouterr()
+        assert f"3 events read, {new} new" in said.out
+        assert "not understood and left out: colour" in said.err
+    with LabelLog("log") as log:
+        assert everything(log.labels())["q"]["d"] == pytest.approx(3 * SIGNALS["click"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('query,document\n"hello,d1\nfoo,d2\n', "unexpected end of data"),
+        ("query,document\nhello,d1,click\n", "line 2: expected 2 columns"),
+        ("query,document\nhello\n", "line 2: expected 2 columns"),
+        ("Query;Document\nhello;d1\n", "line 2: there is no 'query' in Query;Document"),
+        ("query,document,propensity\nhello,d1,0\n", "line 2: a propensity is a probability above 0"),
+        ("query,document,time\nhello,d1,1700000000000\n", "times are in seconds since 1970"),
+        ("query,document,signal\nhello,d1,wink\n", "line 2: unknown signal 'wink'"),
+    ],
+)
+def test_broken_csv_imports_nothing(tmp_path, monkeypatch, capsys, text, message):
+    monkeypatch.chdir(tmp_path)
+    with open("events.csv", "w") as file:
+        file.write(text)
+    assert cli.main(["labels", "import", "log", "events.csv"]) == 1
+    assert message in capsys.readouterr().err
+    with LabelLog("log") as log:
+        assert len(log) == 0
+
+
+def test_precomputed_vectors_are_not_those_of_a_log(files, capsys):
+    cli.main(["labels", "import", "log.sqlite", "clicks.jsonl"])
+    assert cli.main(["evaluate", "texts", "--labels", "log.sqlite", "--embedder", "precomputed:m"]) == 1
+    assert "belong to the queries of the data, not to those of a label log" in capsys.readouterr().err
+
+
+def test_a_run_from_a_log_is_measured_again(files, capsys):
+    cli.main(["labels", "import", "log.sqlite", "clicks.jsonl"])
+    tune = ["tune", "texts", "--labels", "log.sqlite", "--cap", "2", "--out", "run", "--guard", "0", "--json"]
+    capsys.readouterr()
+    cli.main(tune)
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["split"] == "0.7 / 0.1 / 0.2 by a hash of the query (seed 0)"
+    assert cli.main(["evaluate", "texts", "--run", "run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["test"] == facts["test"]["after"]
+
+
+def test_pages_are_read_without_their_tags(tmp_path):
+    from nudgevec import readers
+
+    (tmp_path / "page.html").write_text("<html><script>var x</script><p>fish &amp; <b>chips</b></p></html>")
+    (tmp_path / "odd.txt").write_bytes("caf\xe9 au lait".encode("latin-1"))
+    with pytest.warns(NudgeWarning, match=r"odd.txt is not all UTF-8"):
+        found = readers.documents(str(tmp_path))
+    assert dict(zip(found.ids, found.texts, strict=True)) == {"odd.txt": "caf  au lait", "page.html": "fish & chips"}
 
 
 def test_stats_say_what_to_collect_next(log):

@@ -102,6 +102,16 @@ def test_vectors(tmp_path, kind):
         assert list(items.ids)[-1] == f"{name[0]}{len(items) - 1}"
 
 
+def test_vectors_of_different_lengths_are_refused(tmp_path):
+    for name in ("documents", "queries"):
+        pq.write_table(
+            pa.table({"id": ["a", "b"], "vector": [[1.0, 2, 3], [4.0, 5, 6, 7, 8]]}), tmp_path / f"{name}.parquet"
+        )
+    (tmp_path / "qrels.txt").write_text("a 0 b 1\n")
+    with pytest.raises(InputError, match="must hold a vector of one length in every row"):
+        readers.read(tmp_path)
+
+
 def test_judgements_about_nothing_are_left_out_and_counted(tmp_path):
     disk.beir(tmp_path)
     with (tmp_path / "qrels.tsv").open("a") as file:

@@ -338,6 +338,7 @@ def test_a_writer_meanwhile_loses_nothing(store):
         while not stop.is_set():
             store.add(f"new {len(added)}", vectors(len(added), 1)[0])
             added.append(f"new {len(added)}")
+            time.sleep(0.005)
 
     writer = threading.Thread(target=write)
     writer.start()

@@ -10,6 +10,7 @@ import collections_on_disk as disk
 import servers
 from nudgevec import LabelLog, cli, remote
 from nudgevec.split import normalised
+from nudgevec.synthesize import _lines
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +78,15 @@ def test_dry_run_asks_nothing(capsys):
     said = capsys.readouterr().out
     assert "48 documents without labels: 96 requests" in said
     assert "in your currency" in said
+
+
+def test_numbers_in_queries_stay():
+    assert _lines('1. 2.5 inch ssd price\n- -40 degrees\n3) "quoted"\n\n2.5 inch') == [
+        "2.5 inch ssd price",
+        "-40 degrees",
+        "quoted",
+        "2.5 inch",
+    ]
 
 
 def test_your_own_prompt(tmp_path, capsys):

@@ -21,23 +21,27 @@ def sentences(facts: dict[str, Any]) -> Iterator[str]:
     """What was done, in words."""
     counts, metric = facts["counts"], facts["metric"]
     change = facts["test"]["change"][metric]
+    pull, choose = (
+        counts[f"{side}_queries"] - counts[f"{side}_queries_without_labels"] for side in ("train", "validation")
+    )
     yield (
-        f"{facts['data']['name']}: {counts['documents']:,} documents; {counts['train_queries']:,} queries pull, "
-        f"{counts['validation_queries']:,} choose the step, {counts['test_queries']:,} were kept aside for the numbers "
+        f"{facts['data']['name']}: {counts['documents']:,} documents; {pull:,} queries pull, {choose:,} choose the "
+        f"step, {counts['test_queries']:,} were kept aside for the numbers "
         f"(split {facts['split']})."
     )
-    yield (
-        f"NUDGE-{facts['method']} moved {counts['moved']:,} documents by gamma {facts['gamma']:.4g}, the best step for "
-        f"{metric} on the validation queries."
-    )
+    if counts["moved"] == 0:
+        yield "Nothing moved: no step was better on the validation queries by more than chance could do."
+    else:
+        yield (
+            f"NUDGE-{facts['method']} moved {counts['moved']:,} documents by gamma {facts['gamma']:.4g}, the best step "
+            f"for {metric} on the validation queries."
+        )
     yield (
         f"{metric} of queries it never saw: {change['wins']:,} better, {change['losses']:,} worse, "
         f"{change['ties']:,} the same (p = {change['p_value']:.4f})."
     )
     seen, asked = counts["test_queries_with_an_answer_in_training"], counts["test_queries"]
     yield f"{seen:,} of {asked:,} test queries ({seen / asked:.0%}) have an answer that some training query has too."
-    if counts["moved"] == 0:
-        yield "Nothing moved: no step was better on the validation queries by more than chance could do."
 
 
 def card(facts: dict[str, Any]) -> str:

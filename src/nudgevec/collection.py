@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from nudgevec.corpus import Array, Corpus
 from nudgevec.errors import LabelError, NudgeWarning, VectorError
@@ -44,6 +45,8 @@ class Collection:
     where: Path
     dropped: int = field(default=0)
     """Judgements of documents or queries that are not there."""
+    labels: dict[str, Any] | None = None
+    """Where queries and judgements come from a label log: its path and how it was folded."""
 
     @property
     def judged(self) -> Qrels:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 import time as clock
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ SIGNALS = {
 SYNTHETIC = "synthetic"
 # One event counts at most this many times over because it was unlikely to be seen.
 _LEAST_PROPENSITY = 0.05
+_TOMORROW = 86400.0
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS events (
@@ -76,15 +78,16 @@ class LabelLog:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         try:
+            self.lock = threading.RLock()
             self.file = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
             self.file.execute("PRAGMA journal_mode = WAL")
             self.file.execute("PRAGMA synchronous = NORMAL")
             self.file.executescript(_SCHEMA)
+            with self._at_once():
+                if not self.file.execute("SELECT 1 FROM signals LIMIT 1").fetchone():
+                    self.file.executemany("INSERT OR IGNORE INTO signals VALUES (?, ?)", SIGNALS.items())
         except sqlite3.Error as error:
-            raise LabelError(f"{self.path} is not a label log: {error}") from None
-        with self._at_once():
-            if not self.file.execute("SELECT 1 FROM signals LIMIT 1").fetchone():
-                self.file.executemany("INSERT OR IGNORE INTO signals VALUES (?, ?)", SIGNALS.items())
+            raise LabelError(f"{self.path} cannot be opened as a label log: {error}") from None
         self._signals = self.signals
 
     def close(self) -> None:
@@ -112,24 +115,25 @@ class LabelLog:
         source: str = "",
     ) -> None:
         """Append one event. When this returns, the event outlives the process."""
-        event = Event(query, str(document), signal, value, propensity, clock.time() if time is None else time, source)
-        self._check(event)
-        self.file.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", _row(event))
+        event = Event(query, document, signal, value, propensity, clock.time() if time is None else time, source)
+        self.check(event)
+        with self.lock:
+            self.file.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", _row(event))
 
     def extend(self, events: Iterable[Event], done: tuple[str, Iterable[str]] | None = None) -> int:
         """Append many events, all or none of them; returns how many were new.
 
         ``done`` notes in the same breath that some task (a mark) is done with these documents.
         """
-        before = len(self)
+        new = 0
         with self._at_once():
             for event in events:
-                self._check(event)
-                self.file.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", _row(event))
+                self.check(event)
+                new += self.file.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", _row(event)).rowcount
             if done is not None:
                 noted = ((done[0], document) for document in done[1])
                 self.file.executemany("INSERT OR IGNORE INTO done VALUES (?, ?)", noted)
-        return len(self) - before
+        return new
 
     def done(self, mark: str) -> set[str]:
         """The documents that a task is done with."""
@@ -157,8 +161,8 @@ class LabelLog:
     ) -> dict[str, Qrels]:
         """The events as labels by side: normalised query -> document -> weight.
 
-        half_life : days after which an event counts half; for ever by default.
-        cap : the most that one source can give to one document, for or against; no limit by default.
+        half_life : days after which an event counts half; for ever by default, and where its time is not known.
+        cap : the most that one source can give to one document on one side, for or against; no limit by default.
         now : seconds since 1970, for the half-life; the time of the last event by default, so that the same log gives
             the same labels tomorrow.
 
@@ -166,17 +170,17 @@ class LabelLog:
         """
         if (half_life is not None and not half_life > 0) or (cap is not None and not cap > 0):
             raise OptionError("half_life and cap must be above 0")
-        weighed = list(self._weighed(half_life, now))
-        if cap is not None:
-            weighed = _capped(weighed, cap)
-        parts: dict[str, Qrels] = {name: {} for name in SIDES}
-        for event, weight in weighed:
+        weighed: dict[str, list[tuple[str, Event, float]]] = {name: [] for name in SIDES}
+        for event, weight in self._weighed(half_life, now):
             key = normalised(event.query)
             where = side(key, seed)
-            if where == TEST and event.source == SYNTHETIC:
-                continue
-            grades = parts[where].setdefault(key, {})
-            grades[event.document] = grades.get(event.document, 0.0) + weight
+            if where != TEST or SYNTHETIC not in (event.signal, event.source):
+                weighed[where].append((key, event, weight))
+        parts: dict[str, Qrels] = {name: {} for name in SIDES}
+        for name, events in weighed.items():
+            for key, event, weight in events if cap is None else _capped(events, cap):
+                grades = parts[name].setdefault(key, {})
+                grades[event.document] = grades.get(event.document, 0.0) + weight
         return {
             name: {
                 query: kept
@@ -196,36 +200,41 @@ class LabelLog:
             now = self.file.execute("SELECT MAX(time) FROM events").fetchone()[0] or 0.0
         for event in self:
             weight = table[event.signal] * event.value / max(event.propensity, _LEAST_PROPENSITY)
-            if half_life is not None:
+            if half_life is not None and event.time >= 1:
                 weight *= 0.5 ** (max(0.0, now - event.time) / (86400 * half_life))
             yield event, weight
 
-    def _check(self, event: Event) -> None:
-        if not normalised(event.query):
+    def check(self, event: Event) -> None:
+        """Refuse an event that makes no sense."""
+        if not isinstance(event.query, str) or not normalised(event.query):
             raise LabelError("an event needs the text of its query")
-        if not event.document:
+        if not isinstance(event.document, str) or not event.document:
             raise LabelError(f"the event of query {event.query!r} needs the id of a document")
         if event.signal not in self._signals:
             self._signals = self.signals  # somebody may have added one
         if event.signal not in self._signals:
             raise LabelError(
-                f"unknown signal {event.signal!r}: use one of {', '.join(self._signals)}, or give it a weight first"
+                f"unknown signal {event.signal!r}: use one of {', '.join(self._signals)}, or give it a weight first "
+                "(nudgevec labels signals LOG --set NAME=WEIGHT)"
             )
         numbers = event.value, event.propensity, event.time
         if not all(isinstance(number, (int, float)) and isfinite(number) for number in numbers):
             raise LabelError(f"value, propensity and time must be numbers: {event}")
+        if event.time > clock.time() + _TOMORROW:
+            raise LabelError(f"the time {event.time} is in the future: times are in seconds since 1970")
         if not 0 < event.propensity <= 1:
             raise LabelError(f"a propensity is a probability above 0 and at most 1, not {event.propensity}")
 
     @contextmanager
     def _at_once(self) -> Iterator[None]:
-        self.file.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self.file.execute("ROLLBACK")
-            raise
-        self.file.execute("COMMIT")
+        with self.lock:
+            self.file.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self.file.execute("ROLLBACK")
+                raise
+            self.file.execute("COMMIT")
 
 
 def _row(event: Event) -> tuple[Any, ...]:
@@ -240,12 +249,12 @@ def _row(event: Event) -> tuple[Any, ...]:
     )
 
 
-def _capped(weighed: list[tuple[Event, float]], cap: float) -> list[tuple[Event, float]]:
+def _capped(events: list[tuple[str, Event, float]], cap: float) -> Iterator[tuple[str, Event, float]]:
     """Scale down what a source gives to a document where it is more than the cap."""
     given: dict[tuple[str, str], float] = {}
-    for event, weight in weighed:
-        key = event.source, event.document
-        given[key] = given.get(key, 0.0) + abs(weight)
-    return [
-        (event, weight * min(1.0, cap / max(given[event.source, event.document], 1e-300))) for event, weight in weighed
-    ]
+    for _, event, weight in events:
+        pair = event.source, event.document
+        given[pair] = given.get(pair, 0.0) + abs(weight)
+    for key, event, weight in events:
+        total = given[event.source, event.document]
+        yield key, event, weight * min(1.0, cap / total) if total > 0 else weight

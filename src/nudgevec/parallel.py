@@ -84,6 +84,13 @@ class _Products:
                 self.usual = min((int(each["num_threads"]) for each in self.blas.info()), default=sys.maxsize)
             return self.usual
 
+    def lift(self) -> None:
+        """Begin anew, in a new process."""
+        self.lock = threading.Lock()
+        if self.users:
+            self.users = 0
+            self.limit.restore_original_limits()
+
     @contextmanager
     def single_threaded(self) -> Iterator[None]:
         with self.lock:
@@ -100,3 +107,6 @@ class _Products:
 
 
 _products = _Products()
+if hasattr(os, "register_at_fork"):
+    # Threads do not follow into a child, so nobody there would ever lift the limit.
+    os.register_at_fork(after_in_child=lambda: _products.lift())

@@ -198,18 +198,21 @@ class Patched:
             rows = self._reader.locate(patch.ids) if self._reader.has_ids else patch.rows
         except LabelError as error:
             raise PatchError(f"the patch does not fit these documents: {error}") from None
+        if len(rows) and rows.max() >= self._reader.rows:
+            raise PatchError(f"the patch moves row {rows.max()}, and there are {self._reader.rows} documents")
         if len(rows) and patch.after.shape[1] != self.dim:
             raise PatchError(f"the patch has {patch.after.shape[1]} dimensions, these documents have {self.dim}")
         order = np.argsort(rows)
-        self._rows, self._after = rows[order], patch.after[order]
-        self._new = dict(zip(patch.ids, patch.after, strict=True))
+        self._rows, self._before, self._after = rows[order], patch.before[order], patch.after[order]
+        self._place = {self.ids[row]: place for place, row in enumerate(self._rows.tolist())}
 
     def take(self, ids: Sequence[Hashable]) -> Array:
         """The vectors of these documents."""
         taken = np.array(self._reader.corpus.take(ids))
-        for place, key in enumerate(ids):
-            if key in self._new:
-                taken[place] = self._new[key]
+        moved = [(place, self._place[key]) for place, key in enumerate(ids) if key in self._place]
+        if moved:
+            there, here = map(list, zip(*moved, strict=True))
+            taken[there] = self._moved(taken[there], here)
         return taken
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
@@ -218,6 +221,13 @@ class Patched:
         for ids, vectors in self._reader.corpus.blocks():
             some = slice(*np.searchsorted(self._rows, [start, start + len(ids)]))
             block = np.array(vectors)
-            block[self._rows[some] - start] = self._after[some]
+            there = self._rows[some] - start
+            block[there] = self._moved(block[there], some)
             yield ids, block
             start += len(ids)
+
+    def _moved(self, found: Array, places: Any) -> Array:
+        if not np.array_equal(found, self._before[places].astype(found.dtype)):
+            raise PatchError("these documents have other vectors than the patch was made from")
+        after: Array = self._after[places]
+        return after

@@ -29,21 +29,31 @@ def post(url: str, payload: dict[str, Any]) -> Any:
         wait = first_pause * 2**turn * random.uniform(0.75, 1.25)
         try:
             request = urllib.request.Request(url, body, _headers(url))
-            with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
+            with _opener.open(request, timeout=_TIMEOUT) as answer:
                 return json.loads(answer.read())
         except urllib.error.HTTPError as error:
             problem = f"{error.code} {error.reason}"
             with error:
                 detail = error.read()[:500].decode(errors="replace").strip()
             if error.code not in _PASSING:
-                raise RemoteError(f"{_shown(url)} refused: {problem}. {_without_key(detail)}") from None
+                raise RemoteError(f"{shown(url)} refused: {problem}. {_without_key(detail)}") from None
             wait = max(wait, _asked_to_wait(error.headers.get("Retry-After")))
         except (OSError, http.client.HTTPException, json.JSONDecodeError) as error:
             # Nobody there, a dropped connection, half an answer.
             problem = f"{type(error).__name__}: {error}"
         if turn < _TRIES - 1:
             time.sleep(wait)
-    raise RemoteError(f"{_shown(url)} did not answer in {_TRIES} tries; the last time: {_without_key(problem)}")
+    raise RemoteError(f"{shown(url)} did not answer in {_TRIES} tries; the last time: {_without_key(problem)}")
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would take the key to another host, and turn the question into another one."""
+
+    def redirect_request(self, request: Any, file: Any, code: int, message: str, headers: Any, new: str) -> None:
+        raise RemoteError(f"{shown(request.full_url)} points elsewhere, to {shown(new)}: use that address")
+
+
+_opener = urllib.request.build_opener(_NoRedirect)
 
 
 def _headers(url: str) -> dict[str, str]:
@@ -63,7 +73,7 @@ def _asked_to_wait(header: str | None) -> float:
         return 0.0
 
 
-def _shown(url: str) -> str:
+def shown(url: str) -> str:
     """The address without a user, a password or a query."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"

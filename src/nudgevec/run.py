@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,12 @@ class Ready:
     embedder: str
     left_out: dict[str, int]
     """Documents and queries whose vector is all zeros."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """How to make all this again."""
+
+    def fingerprint(self, side: str) -> str:
+        """A hash of the judgements of a side."""
+        return _fingerprint(self.split[side])
 
     def similarity(self, method: str) -> str:
         return METHODS[method].similarity
@@ -98,7 +104,15 @@ def prepare(
         if count:
             message = f"{count} {what} have no direction (all zeros: no known word in them) and are left out"
             warnings.warn(message, NudgeWarning, stacklevel=2)
-    return Ready(collection, documents, judged, sides, made_by, left_out)
+    settings = {
+        "embedder": embedder,
+        "document_prefix": prefixes[0],
+        "query_prefix": prefixes[1],
+        "seed": seed,
+        "resplit": not given_split,
+        **(collection.labels or {}),
+    }
+    return Ready(collection, documents, judged, sides, made_by, left_out, settings)
 
 
 def _documents(collection: Collection, vectors: Array | Corpus) -> tuple[Corpus, int]:
@@ -131,9 +145,8 @@ class Run:
         ready, patch = self.ready, self.patch
         changes = {name: compare(self.before, self.after, name) for name in self.before}
         trained = {key for labels in ready.sides[TRAIN].labels for key in labels}
-        seen = sum(
-            any(key in trained for key, grade in labels.items() if grade > 0) for labels in ready.sides[TEST].labels
-        )
+        asked = [ready.sides[TEST].labels[number] for number in self.before.query.tolist()]
+        seen = sum(any(key in trained for key, grade in labels.items() if grade > 0) for labels in asked)
         return {
             "format": "nudgevec-run-1",
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -143,6 +156,7 @@ class Run:
             "gamma": patch.gamma,
             "embedder": ready.embedder,
             "split": ready.split.how,
+            "settings": ready.settings,
             "validation": patch.validation,
             "test": {
                 "before": _scores(self.before),
@@ -162,7 +176,8 @@ class Run:
             },
             "counts": {
                 **patch.counts,
-                "test_queries": len(ready.sides[TEST].ids),
+                "test_queries": len(asked),
+                "test_queries_without_answers": len(ready.sides[TEST].ids) - len(asked),
                 "test_queries_with_an_answer_in_training": seen,
                 "judgements_left_out": ready.collection.dropped,
                 "documents_left_out": ready.left_out["documents"],
@@ -170,7 +185,7 @@ class Run:
             },
             "fingerprints": {
                 "moved": patch.fingerprint,
-                **{name: _fingerprint(ready.split[name]) for name in SIDES},
+                **{name: ready.fingerprint(name) for name in SIDES},
             },
             "versions": {
                 "nudgevec": nudgevec.__version__,
@@ -198,11 +213,12 @@ def tune(ready: Ready, method: str = "N", metric: str = "ndcg@10", *, engine: st
 
 def write(run: Run, target: Path, *, overwrite: bool = False) -> dict[str, Any]:
     """Leave the run in a folder; returns what ``run.json`` says."""
-    if target.exists() and not overwrite and (not target.is_dir() or any(target.iterdir())):
-        raise InputError(f"{target} exists and is not empty: choose another --out, or pass --overwrite")
+    check_target(target, overwrite)
     facts = run.facts
+    target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    old = draft.with_name(draft.name + "-old")
     try:
         run.patch.save(draft / "patch.safetensors")
         _write_lines(draft / "queries.jsonl", _queries(run))
@@ -211,11 +227,29 @@ def write(run: Run, target: Path, *, overwrite: bool = False) -> dict[str, Any]:
         (draft / "run.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         draft.chmod(0o755)
         if target.exists():
-            shutil.rmtree(target)
+            os.replace(target, old)
         os.replace(draft, target)
     finally:
+        if old.exists() and not target.exists():
+            os.replace(old, target)
         shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
     return facts
+
+
+def check_target(target: Path, overwrite: bool) -> None:
+    """Only nothing, an empty folder, or an older run may be replaced; the last only if that is asked for."""
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    try:
+        facts = json.loads((target / "run.json").read_text(encoding="utf-8"))
+        is_run = isinstance(facts, dict) and str(facts.get("format", "")).startswith("nudgevec-run-")
+    except (OSError, ValueError):
+        is_run = False
+    if not is_run or target.resolve() == Path.cwd():
+        raise InputError(f"{target} exists and is not a run folder, so it is not touched: choose another --out")
+    if not overwrite:
+        raise InputError(f"{target} holds a run: choose another --out, or pass --overwrite to replace it")
 
 
 def load(folder: Path) -> tuple[dict[str, Any], Patch]:
@@ -231,7 +265,8 @@ def load(folder: Path) -> tuple[dict[str, Any], Patch]:
 
 def lines(path: Path) -> list[dict[str, Any]]:
     """The objects of a file of a run folder."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    with path.open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
 
 
 def _queries(run: Run) -> list[dict[str, Any]]:

@@ -66,9 +66,11 @@ def split(collection: Collection, seed: int = 0, given: bool = True) -> Split:
     keys = _keys(collection)
     sides = collection.qrels
     if given and TRAIN in sides and TEST in sides:
-        how = "as given"
+        how = "as given" if collection.labels is None else f"0.7 / 0.1 / 0.2 by a hash of the query (seed {seed})"
         parts = {name: dict(sides.get(name, {})) for name in SIDES}
-        if not parts[VALIDATION]:
+        if sides.get("all"):
+            how += f", {len(sides['all']):,} queries of other files left out"
+        if not parts[VALIDATION] and collection.labels is None:
             how = f"as given, an eighth of train for validation (seed {seed})"
             held = {query for query in parts[TRAIN] if place(keys[query], seed) < _SHARES[VALIDATION] / 0.8}
             parts[VALIDATION] = {query: grades for query, grades in parts[TRAIN].items() if query in held}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -20,7 +21,7 @@ from nudgevec.errors import OptionError, RemoteError
 from nudgevec.label_log import SYNTHETIC, Event, LabelLog
 from nudgevec.nearest import nearest
 from nudgevec.progress import Progress
-from nudgevec.remote import post
+from nudgevec.remote import post, shown
 from nudgevec.split import normalised
 
 PROMPT = """Below is a document from a collection that people search. Write {n} different search queries in {language}
@@ -130,7 +131,8 @@ def synthesize(
             outcome.lost += len(fresh) - len(kept)
             outcome.kept += len(kept)
             outcome.examples += [(ids[place], query) for place, query in kept[:1]]
-            events = [Event(query, ids[place], SYNTHETIC, source=SYNTHETIC) for place, query in kept]
+            now = time.time()
+            events = [Event(query, ids[place], SYNTHETIC, time=now, source=SYNTHETIC) for place, query in kept]
             log.extend(events, done=(plan.mark, [ids[place] for place in some]))
             progress.step(len(some))
     return outcome
@@ -141,15 +143,17 @@ def _ask(plan: Plan, document: str) -> Iterator[str]:
         messages = [{"role": "user", "content": plan.text(document, language)}]
         answer = post(f"{plan.url.rstrip('/')}/chat/completions", {"model": plan.model, "messages": messages})
         try:
-            content = str(answer["choices"][0]["message"]["content"])
+            content = answer["choices"][0]["message"]["content"]
         except (KeyError, IndexError, TypeError):
-            raise RemoteError(f"{plan.url} did not answer with a message: {str(answer)[:200]}") from None
+            content = None
+        if not isinstance(content, str):
+            raise RemoteError(f"{shown(plan.url)} did not answer with a message: {str(answer)[:200]}")
         yield from _lines(content)[: plan.each]
 
 
 def _lines(content: str) -> list[str]:
     """The queries of an answer: a line each, without the numbers, dashes and quotes models like to add."""
-    bare = (re.sub(r"^\s*(?:[-*•]|\d+[.)])?\s*", "", line) for line in content.splitlines())
+    bare = (re.sub(r"^\s*(?:(?:[-*•]|\d+[.)])\s+)?", "", line) for line in content.splitlines())
     return [query for line in bare if (query := line.strip().strip("\"“”'").strip())]
 
 

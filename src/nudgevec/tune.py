@@ -209,7 +209,7 @@ class NudgeN:
                 f"nothing moves: gamma {choice.best_gamma:.4g} would raise validation {metric} from "
                 f"{curve.at_zero:.4f} to {curve(choice.best_gamma):.4f}, but with {answers.queries} validation queries "
                 f"chance could do that (evidence {choice.evidence:.2f}, guard {self.guard:g}); "
-                "hold out more queries, or set guard=0 to move all the same"
+                "hold out more queries, or set guard=0 (--guard 0) to move all the same"
             )
             warnings.warn(message, NudgeWarning, stacklevel=3)
         return curve, choice

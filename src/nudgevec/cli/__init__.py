@@ -32,12 +32,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NudgeError as error:
         print(f"nudgevec: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("nudgevec: stopped; nothing was written", file=sys.stderr)
-        return 130
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except OSError as error:
+        print(f"nudgevec: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("nudgevec: stopped", file=sys.stderr)
+        return 130
     return 0
 
 

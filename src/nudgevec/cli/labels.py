@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,17 @@ def import_(options: argparse.Namespace) -> None:
     """Append the events of a file."""
     queries = None if options.queries is None else Path(options.queries)
     with LabelLog(options.log) as log:
-        new = log.extend(log_files.events(Path(options.file), options.source, queries))
+        found = log_files.events(
+            Path(options.file), log.check, source=options.source, signal=options.signal, queries=queries
+        )
+        events = list(found)
+        new = log.extend(events)
         total = len(log)
     if options.json:
-        print(json.dumps({"new": new, "total": total}))
+        print(json.dumps({"read": len(events), "new": new, "total": total}))
     else:
-        print(f"{new:,} new events, {total:,} in {options.log}")
+        known = len(events) - new
+        print(f"{len(events):,} events read, {new:,} new, {known:,} known before; {total:,} in {options.log}")
 
 
 def stats_(options: argparse.Namespace) -> None:
@@ -64,8 +70,10 @@ def export_(options: argparse.Namespace) -> None:
     folder = Path(options.out)
     if folder.exists():
         raise InputError(f"{folder} exists: choose another --out")
-    draft = folder.with_name(f".{folder.name}.part")
-    (draft / "qrels").mkdir(parents=True)
+    folder.resolve().parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.resolve().parent))
+    draft.chmod(0o755)
+    (draft / "qrels").mkdir()
     with (draft / "queries.jsonl").open("w", encoding="utf-8") as file:
         for query in dict.fromkeys(query for part in sides.values() for query in part):
             file.write(json.dumps({"_id": query, "text": query}, ensure_ascii=False) + "\n")

@@ -19,7 +19,7 @@ def parser() -> argparse.ArgumentParser:
     tune.add_argument("--out", required=True, metavar="RUN", help="the folder to write")
     tune.add_argument("--overwrite", action="store_true", help="replace RUN if it is there")
     tune.add_argument(
-        "--method", default="N", metavar="N|M", help="N turns vectors (cosine), M moves them (inner product)"
+        "--method", default="N", metavar="N|M", help="N turns vectors (cosine), M moves them (inner product); M+N, NU"
     )
     tune.add_argument("--metric", default="ndcg@10", help="what to be best at: ndcg@k, recall@k, mrr@k, success@k ...")
     tune.add_argument("--guard", type=float, default=1.0, help="standard deviations of chance a gain must exceed")
@@ -64,6 +64,7 @@ def _labels(verb: argparse.ArgumentParser) -> None:
     into.add_argument("log", metavar="LOG", help="the log, a file; made if it is not there")
     into.add_argument("file", metavar="FILE")
     into.add_argument("--source", help="where the events come from (their own source by default)")
+    into.add_argument("--signal", default="judgement", help="of lines that name none (default judgement)")
     into.add_argument("--queries", metavar="FILE", help="queries.jsonl, for qrels")
     stats = tasks.add_parser("stats", help="coverage, usefulness, and what to collect next")
     stats.add_argument("log", metavar="LOG")
@@ -119,7 +120,7 @@ def _data(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--labels", metavar="LOG", help="take queries and labels from a label log, not from DATA")
     _folding(verb)
     verb.add_argument("--query-prefix", metavar="TEXT", help="put before every query (the model's own by default)")
-    verb.add_argument("--seed", type=int, default=0, help="of the split, where the data has none (default 0)")
+    verb.add_argument("--seed", type=int, help="of the split, where the data has none (default 0)")
     verb.add_argument("--resplit", action="store_true", help="make the paper's split even where the data has one")
     verb.add_argument("--engine", default="auto", choices=("auto", "numpy", "torch"), help="where products run")
     verb.add_argument("--json", action="store_true", help="print JSON")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,11 @@ def tune(options: argparse.Namespace) -> None:
     """Tune a collection and leave a run folder."""
     from nudgevec import run
     from nudgevec.card import sentences, table
+    from nudgevec.errors import OptionError
 
+    if not options.out:
+        raise OptionError("--out needs the name of a folder")
+    run.check_target(Path(options.out), options.overwrite)
     ready = _ready(options)
     done = run.tune(ready, options.method, options.metric, engine=options.engine, guard=options.guard)
     facts = run.write(done, Path(options.out), overwrite=options.overwrite)
@@ -29,20 +34,27 @@ def tune(options: argparse.Namespace) -> None:
 def evaluate(options: argparse.Namespace) -> None:
     """Measure the test side of a collection, with or without a run over it."""
     from nudgevec import run
+    from nudgevec.errors import NudgeWarning
     from nudgevec.evaluate import evaluate as measure
 
-    ready = _ready(options)
-    documents: Any = ready.documents
-    similarity = options.similarity or "cosine"
+    facts: dict[str, Any] = {}
     if options.run is not None:
         facts, patch = run.load(Path(options.run))
-        documents, similarity = patch.over(documents), options.similarity or facts["similarity"]
+        _like(options, facts["settings"])
+    ready = _ready(options)
+    documents: Any = ready.documents
+    similarity = options.similarity or facts.get("similarity", "cosine")
+    if facts:
+        documents = patch.over(documents)
+        if ready.fingerprint("test") != facts["fingerprints"]["test"]:
+            message = "these are not the test queries of the run, and some may have been trained on"
+            warnings.warn(message, NudgeWarning, stacklevel=2)
     side = ready.sides["test"]
     result = measure(
         documents,
         side.vectors,
         side.labels,
-        options.metric or run.METRICS,
+        options.metric or list(facts.get("test", {}).get("before", run.METRICS)),
         similarity=similarity,
         engine=options.engine,
     )
@@ -56,11 +68,22 @@ def evaluate(options: argparse.Namespace) -> None:
         print(f"{name:12}{100 * score['mean']:8.1f}   {100 * score['low']:.1f} to {100 * score['high']:.1f}")
 
 
+def _like(options: argparse.Namespace, settings: dict[str, Any]) -> None:
+    """Prepare data as a run did, where the options do not say otherwise."""
+    if options.labels is None and settings.get("labels") and options.half_life is None and options.cap is None:
+        options.half_life, options.cap = settings["half_life"], settings["cap"]
+    for name in ("embedder", "document_prefix", "query_prefix", "labels", "seed"):
+        if getattr(options, name) is None:
+            setattr(options, name, settings.get(name))
+    options.resplit = options.resplit or bool(settings.get("resplit"))
+
+
 def inspect(options: argparse.Namespace) -> None:
     """Show what a run did: documents that moved most, queries that won and lost."""
     from nudgevec import run
 
     folder = Path(options.run)
+    options.top = max(0, options.top)
     facts, _ = run.load(folder)
     queries, documents = run.lines(folder / "queries.jsonl"), run.lines(folder / "documents.jsonl")
     queries.sort(key=lambda entry: entry["before"] - entry["after"])
@@ -162,13 +185,13 @@ def _ready(options: argparse.Namespace) -> Any:
         readers.read(options.data)
         if options.labels is None
         else log.read(
-            options.data, Path(options.labels), half_life=options.half_life, cap=options.cap, seed=options.seed
+            options.data, Path(options.labels), half_life=options.half_life, cap=options.cap, seed=options.seed or 0
         )
     )
     return run.prepare(
         collection,
         options.embedder,
-        seed=options.seed,
+        seed=options.seed or 0,
         given_split=not options.resplit,
         prefixes=(options.document_prefix, options.query_prefix),
         quiet=options.quiet or options.json,

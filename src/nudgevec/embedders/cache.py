@@ -82,6 +82,8 @@ class Cache:
                     f"{self.model or 'the embedder'} gave vectors of shape {rows.shape} for {len(some)} texts, "
                     f"after vectors of {min(dim)} dimensions"
                 )
+            if not np.isfinite(rows).all():
+                raise VectorError(f"{self.model or 'the embedder'} gave a vector with NaN or infinity in it")
             self._write([key for key, _ in some], rows)
             vectors.update(zip((key for key, _ in some), rows, strict=True))
             progress.step(len(some))

@@ -1,7 +1,7 @@
 """Any server that speaks OpenAI's embeddings protocol: OpenAI, Azure, vLLM, Ollama, text-embeddings-inference ...
 
-``OPENAI_BASE_URL`` says where (OpenAI itself by default), ``OPENAI_API_KEY`` is the key. Neither is ever written
-anywhere.
+``OPENAI_BASE_URL`` says where (OpenAI itself by default), ``OPENAI_API_KEY`` is the key. The key is never written
+anywhere, and neither is a password in the address.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from nudgevec.corpus import Array
 from nudgevec.errors import VectorError
-from nudgevec.remote import post
+from nudgevec.remote import post, shown
 
 
 class OpenAIEmbedder:
@@ -25,9 +25,9 @@ class OpenAIEmbedder:
 
     def __init__(self, model: str) -> None:
         self.model = model
-        self.base = os.environ.get("OPENAI_BASE_URL", "https://api.openai.com/v1").rstrip("/")
+        self.base = (os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1").rstrip("/")
         # The same name on another server may be another model.
-        self.name = f"openai:{model}@{self.base.split('://')[-1]}"
+        self.name = f"openai:{model}@{shown(self.base).split('://')[-1]}"
 
     def embed(self, texts: Sequence[str]) -> Array:
         # An empty text is an error there.
@@ -37,7 +37,7 @@ class OpenAIEmbedder:
             rows = sorted(answer["data"], key=lambda row: row["index"])
             vectors = np.array([row["embedding"] for row in rows], dtype=np.float32)
         except (KeyError, TypeError, ValueError):
-            raise VectorError(f"{self.base} did not answer with embeddings: {str(answer)[:200]}") from None
+            raise VectorError(f"{shown(self.base)} did not answer with embeddings: {str(answer)[:200]}") from None
         if vectors.ndim != 2 or len(vectors) != len(asked):
-            raise VectorError(f"{self.base} sent {len(vectors)} embeddings for {len(asked)} texts")
+            raise VectorError(f"{shown(self.base)} sent {len(vectors)} embeddings for {len(asked)} texts")
         return vectors

@@ -8,11 +8,16 @@ import numpy as np
 
 from nudgevec.collection import Collection, Items
 from nudgevec.corpus import Array
-from nudgevec.errors import VectorError
+from nudgevec.errors import OptionError, VectorError
 
 
 def read(collection: Collection, name: str) -> tuple[Array, Array]:
     """Document and query vectors of this name."""
+    if collection.labels is not None:
+        raise OptionError(
+            "precomputed query vectors belong to the queries of the data, not to those of a label log: "
+            "name the model that made them instead, so that the queries of the log go the same way"
+        )
     home = (collection.where if collection.where.is_dir() else collection.where.parent) / "embeddings"
     folder = home / name
     if not name or not folder.is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ class SentenceEmbedder:
 
     def __init__(self, model: str) -> None:
         self.model = model
-        self.name = f"st:{model}"
+        self.name = f"st:{model}{_state(Path(model))}"
         self._loaded: Any = None
 
     @property
@@ -82,3 +83,12 @@ class SentenceEmbedder:
             list(texts), batch_size=32, normalize_embeddings=True, show_progress_bar=False, prompt=""
         )
         return np.asarray(vectors, dtype=np.float32)
+
+
+def _state(folder: Path) -> str:
+    """What tells a model in a folder from what was there before: where it is, and its files with sizes and dates."""
+    if not folder.is_dir():
+        return ""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    facts = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    return "#" + hashlib.sha256(repr(facts).encode()).hexdigest()[:12]

@@ -8,9 +8,10 @@ on CPU tensors, slowly, which is how it is tested where there is no GPU.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -43,7 +44,9 @@ class DeviceEngine:
     rays = 4
 
     def __init__(self, device: str = "cuda") -> None:
-        self.device = import_torch().device(device)
+        torch = import_torch()
+        # Threads have a current device each: say which one.
+        self.device = torch.device("cuda", torch.cuda.current_device()) if device == "cuda" else torch.device(device)
 
     def sieve(self, queries: Floats, k: int) -> DeviceSieve:
         return DeviceSieve(queries, k, self.device)
@@ -86,7 +89,6 @@ class DeviceSieve:
         dim = queries.shape[1]
         self.adding = (8 * dim + 16) * UNIT_ROUNDOFF + error_of(dim)
         self.width = self.first_width = max(1024, _TILE_BYTES // (4 * dim))
-        self.begun = False
 
     def scan(self, tiles: Iterator[Tile], floor: Floats, finish: Callable[[Survivors], Result]) -> Iterator[Result]:
         """Where documents can be read again, survivors are finished at the end, when most of them are known not
@@ -146,7 +148,7 @@ class DeviceSieve:
             stretches = scores.view(len(scores), -1, _STRETCH)
             maxima = stretches.amax(dim=2)
             floor = self.best[part, -1]
-            if not self.begun:
+            if bool(floor.isneginf().any()):
                 floor = torch.maximum(floor, self._own_floor(scores, maxima, len(rows)) - margin[part])
             bar = (floor - margin[part]).to(torch.bfloat16)
             query, stretch = (maxima >= bar[:, None]).nonzero(as_tuple=True)
@@ -156,7 +158,6 @@ class DeviceSieve:
             self._keep_best(part, query, score - fine_margin)
             some = Found(query + begin, number, score + fine_margin)
             found.append(self._still_good(some.where(number < len(rows))))
-        self.begun = True
         return Found(*(torch.cat(column) for column in zip(*found, strict=True)))
 
     def _still_good(self, found: Found) -> Found:
@@ -189,7 +190,7 @@ class DeviceSieve:
         count = torch.bincount(query, minlength=len(best))
         place = torch.arange(len(query), device=self.device) - (count.cumsum(0) - count)[query]
         # Of very many, some will do: the floor is only lower then.
-        width = min(int(count.max()), _LISTED)
+        width = min(int(count.max()), max(_LISTED, self.k))
         some = place < width
         table = torch.full((len(best), width), -torch.inf, device=self.device)
         table[query[some], place[some]] = score[some]
@@ -272,16 +273,22 @@ class _Transfers:
 
             coming = deque((slot, sender.submit(send, slot)) for slot in slots[1:])
             free = slots[0]
-            while True:
-                slot, arrival = coming.popleft()
-                sent = arrival.result()
-                if sent is None:
-                    return
-                coming.append((free, sender.submit(send, free)))
-                self.torch.cuda.current_stream(self.device).wait_event(slot.ready)
-                yield sent, slot.vectors
-                slot.done.record()
-                free = slot
+            try:
+                while True:
+                    slot, arrival = coming.popleft()
+                    sent = arrival.result()
+                    if sent is None:
+                        return
+                    coming.append((free, sender.submit(send, free)))
+                    self.torch.cuda.current_stream(self.device).wait_event(slot.ready)
+                    yield sent, slot.vectors
+                    slot.done.record()
+                    free = slot
+            finally:
+                for _, arrival in coming:
+                    if not arrival.cancel():
+                        wait([arrival])
+                copying.synchronize()
 
 
 class _Slot:
@@ -301,6 +308,9 @@ class _Slot:
         if self.pinned is None or self.pinned.dtype != kind or len(self.pinned) < len(block):
             self.pinned = torch.empty(block.shape, dtype=kind, pin_memory=True)
             self.room = torch.empty(block.shape, dtype=kind, device=self.device)
+            # The memory may have been somebody else's a moment ago, and may be again.
+            stream.wait_stream(torch.cuda.current_stream(self.device))
+            self.room.record_stream(stream)
         into = self.pinned.numpy()
         step = max(1, -(-len(block) // _COPIERS))
 
@@ -319,9 +329,13 @@ class _Slot:
 def _full_precision(torch: Any) -> Iterator[None]:
     """Products as our bounds assume them: float32 stays float32, and sums are kept in it."""
     settings = torch.backends.cuda.matmul
-    saved = settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction
-    settings.allow_tf32 = settings.allow_bf16_reduced_precision_reduction = False
-    try:
-        yield
-    finally:
-        settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction = saved
+    with _precision:  # the settings are those of the whole process
+        saved = settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction
+        settings.allow_tf32 = settings.allow_bf16_reduced_precision_reduction = False
+        try:
+            yield
+        finally:
+            settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction = saved
+
+
+_precision = threading.Lock()

@@ -36,7 +36,7 @@ def read(path: str | os.PathLike[str]) -> Collection:
 
         return vectors.read(where)
     found = ", ".join(sorted(each.name for each in where.iterdir())[:8]) or "nothing"
-    raise InputError(f"{where} holds {found}; nudgevec takes {_LAYOUTS}")
+    raise InputError(f"{where} holds {found}; nudgevec takes {_LAYOUTS}; folders of texts need --labels")
 
 
 def documents(path: str | os.PathLike[str]) -> Items:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from nudgevec import readers
 from nudgevec.collection import Collection, Items, collected
-from nudgevec.errors import InputError, LabelError
+from nudgevec.errors import InputError, LabelError, NudgeWarning
 from nudgevec.label_log import Event, LabelLog
 from nudgevec.readers import beir, qrels
 from nudgevec.stores import is_store
@@ -28,37 +31,89 @@ def read(data: str, log: Path, **folding: Any) -> Collection:
     asked = Items(queries, [spellings[query] for query in queries])
     where = Path(data)
     name = data.rpartition("#")[2] if is_store(data) else where.resolve().name
-    return collected(name, readers.documents(data), asked, sides, where)
+    found = collected(name, readers.documents(data), asked, sides, where)
+    return replace(found, labels={"labels": str(log), **folding})
 
 
-def events(path: Path, source: str | None = None, queries: Path | None = None) -> Iterator[Event]:
+_FIELDS = {
+    "query": ("query",),
+    "document": ("document", "document_id", "doc_id", "doc"),
+    "signal": ("signal",),
+    "value": ("value", "grade"),
+    "propensity": ("propensity",),
+    "time": ("time", "timestamp", "ts"),
+    "source": ("source",),
+}
+# Later than any date in seconds: these are milliseconds.
+_MILLISECONDS = 1e11
+
+
+def events(
+    path: Path,
+    check: Callable[[Event], None],
+    *,
+    source: str | None = None,
+    signal: str = "judgement",
+    queries: Path | None = None,
+) -> Iterator[Event]:
     """The events of a file: JSON Lines or CSV with the columns query, document and, if there is more to say, signal,
-    value, propensity, time, source; or qrels, whose query ids are looked up in a ``queries.jsonl``."""
+    value, propensity, time, source; or qrels, whose query ids are looked up in a ``queries.jsonl``.
+
+    ``signal`` is for lines without one, ``source`` for all lines. Lines without a time that are the same are told
+    apart by their number, so that importing a file twice changes nothing and a click that came twice counts twice.
+    """
     if not path.is_file():
         raise InputError(f"there is no file {path}")
     if path.suffix in (".tsv", ".txt", ".qrels", ".trec"):
         yield from _judgements(path, source or path.name, queries)
         return
+    seen: Counter[Event] = Counter()
+    unknown: set[str] = set()
     for number, fields in beir.json_lines(path) if path.suffix == ".jsonl" else _csv(path):
         try:
-            yield Event(
-                query=str(fields["query"]),
-                document=str(fields["document"]),
-                signal=str(fields.get("signal") or "judgement"),
-                value=float(fields["value"] if fields.get("value") not in (None, "") else 1.0),
-                propensity=float(fields.get("propensity") or 1.0),
-                time=_seconds(fields.get("time")),
-                source=source or str(fields.get("source") or ""),
-            )
-        except KeyError as missing:
-            raise LabelError(f"{path}, line {number}: there is no {missing}") from None
-        except ValueError as error:
+            event = _event(fields, source, signal, unknown)
+            if event.time == 0.0:
+                seen[event] += 1
+                event = replace(event, time=(seen[event] - 1) * 1e-6)
+            check(event)
+        except (LabelError, ValueError) as error:
             raise LabelError(f"{path}, line {number}: {error}") from None
+        yield event
+    if unknown:
+        message = f"{path}: not understood and left out: {', '.join(sorted(unknown))}; known are {', '.join(_FIELDS)}"
+        warnings.warn(message, NudgeWarning, stacklevel=2)
+
+
+def _event(fields: dict[str, Any], source: str | None, signal: str, unknown: set[str]) -> Event:
+    known: dict[str, Any] = {}
+    for name, names in _FIELDS.items():
+        values = [fields[each] for each in names if fields.get(each) not in (None, "")]
+        known[name] = values[0] if values else None
+    unknown |= set(fields) - {each for names in _FIELDS.values() for each in names}
+    for name in ("query", "document"):
+        if known[name] is None:
+            raise ValueError(f"there is no {name!r} in {', '.join(map(str, fields))}")
+    return Event(
+        query=str(known["query"]),
+        document=str(known["document"]),
+        signal=str(known["signal"] or signal),
+        value=1.0 if known["value"] is None else float(known["value"]),
+        propensity=1.0 if known["propensity"] is None else float(known["propensity"]),
+        time=_seconds(known["time"]),
+        source=source or str(known["source"] or ""),
+    )
 
 
 def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
-        yield from enumerate(csv.DictReader(file), 2)
+        lines = csv.DictReader((line for _, line in beir.numbered(file, path)), strict=True)
+        try:
+            for fields in lines:
+                if None in fields or None in fields.values():
+                    raise LabelError(f"{path}, line {lines.line_num}: expected {len(lines.fieldnames or ())} columns")
+                yield lines.line_num, fields
+        except csv.Error as error:
+            raise LabelError(f"{path}, line {lines.line_num}: {error}") from None
 
 
 def _judgements(path: Path, source: str, queries: Path | None) -> Iterator[Event]:
@@ -75,10 +130,13 @@ def _judgements(path: Path, source: str, queries: Path | None) -> Iterator[Event
 
 def _seconds(time: Any) -> float:
     """Seconds since 1970, from a number or an ISO date (in UTC, if it does not say otherwise)."""
-    if time in (None, ""):
+    if time is None:
         return 0.0
     try:
-        return float(time)
+        seconds = float(time)
     except ValueError:
         moment = datetime.fromisoformat(str(time))
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if seconds > _MILLISECONDS:
+        raise ValueError(f"the time {time} is too late: times are in seconds since 1970, not in milliseconds")
+    return seconds

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+from math import isfinite
 from pathlib import Path
 
 from nudgevec.collection import Qrels
-from nudgevec.errors import LabelError
+from nudgevec.errors import LabelError, NudgeWarning
+from nudgevec.readers.beir import numbered
 from nudgevec.split import TEST, TRAIN, VALIDATION
 
 _SIDE_OF = {
@@ -45,13 +48,20 @@ def read_file(path: Path) -> Qrels:
     """One file in either format."""
     qrels: Qrels = {}
     with path.open(encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, 1):
+        for number, line in numbered(lines, path):
             fields = line.rstrip("\n").split("\t") if "\t" in line else line.split()
             if not any(fields) or (number == 1 and _is_header(fields)):
                 continue
             try:
-                query, document, grade = (fields[0], fields[2], fields[3]) if len(fields) == 4 else fields
-                qrels.setdefault(query.strip(), {})[document.strip()] = float(grade)
+                query, document, text = (fields[0], fields[2], fields[3]) if len(fields) == 4 else fields
+                grade = float(text)
+                if not isfinite(grade):
+                    raise ValueError
+                grades, document = qrels.setdefault(query.strip(), {}), document.strip()
+                if grades.get(document, grade) != grade:
+                    message = f"{path}, line {number}: {query} judges {document} once more, and this one counts"
+                    warnings.warn(message, NudgeWarning, stacklevel=2)
+                grades[document] = grade
             except ValueError:
                 raise LabelError(
                     f"{path}, line {number}: expected query, document and grade (or TREC's four columns), "

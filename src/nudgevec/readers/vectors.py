@@ -58,7 +58,7 @@ def _npy(path: Path) -> tuple[list[str] | None, Array]:
     try:
         return None, np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
-        raise InputError(f"{path} is not a readable .npy file: {error}") from None
+        raise InputError(f"{path} is not a readable .npy file of numbers") from error
 
 
 def _safetensors(path: Path) -> tuple[list[str] | None, Array]:
@@ -108,12 +108,15 @@ def column_of_ids(table: Any) -> list[str] | None:
 
 def column_of_vectors(table: Any, path: Path) -> Array:
     """The vectors of a table, from a list column."""
+    from pyarrow import compute
+
     for name in ("vector", "embedding", "vectors", "embeddings"):
         if name in table.column_names:
             column = table[name].combine_chunks()
             rows = len(column)
             flat = column.flatten().to_numpy(zero_copy_only=False)
-            if rows == 0 or column.null_count or len(flat) % rows:
+            sizes = set() if column.null_count else set(compute.list_value_length(column).to_pylist())
+            if len(sizes) != 1:
                 raise InputError(f"{path}: column {name!r} must hold a vector of one length in every row")
             return np.asarray(flat).reshape(rows, -1)
     raise InputError(f"{path} has no column of vectors (vector, embedding); it has {', '.join(table.column_names)}")

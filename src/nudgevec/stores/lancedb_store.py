@@ -7,6 +7,8 @@ it is searched: then ``metric`` in the url does.
 from __future__ import annotations
 
 import json
+import random
+import time
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from nudgevec.stores.base import Ledger, Store
 
 _BATCH = 4096
 _ASKED = 1000
+_TRIES = 20
 
 
 class LanceStore(Store):
@@ -100,15 +103,24 @@ class LanceStore(Store):
         return np.stack([found[key] for key in ids])
 
     def write(self, ids: Sequence[Any], vectors: Array) -> None:
-        table = self.database.open_table(self.name)
-        schema = table.schema
+        schema = self.database.open_table(self.name).schema
         rows = self.arrow.table(
             {
                 self.id_column: self.arrow.array(list(ids), schema.field(self.id_column).type),
                 self.vector_column: self._column(vectors, schema.field(self.vector_column).type),
             }
         )
-        table.merge_insert(self.id_column).when_matched_update_all().execute(rows)
+        for turn in range(_TRIES):
+            table = self.database.open_table(self.name)
+            try:
+                table.merge_insert(self.id_column).when_matched_update_all().execute(rows)
+                return
+            except RuntimeError as error:
+                # Others commit all the time: wait for a gap.
+                if "conflict" not in str(error).lower():
+                    raise
+            time.sleep(0.05 * 2 ** min(turn, 6) * random.random())
+        raise StoreError(f"{self.url}: others write so much that the patch could not be committed; run it again")
 
     def _column(self, vectors: Array, kind: Any) -> Any:
         flat = self.arrow.array(np.ascontiguousarray(vectors).ravel(), kind.value_type)
