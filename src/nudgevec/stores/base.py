@@ -3,13 +3,14 @@
 Beside the collection a store keeps a *ledger*: the rows of the patch that is in force with their old and new
 vectors, and what is known of its run. It is written before the first vector and goes when the last one is back. So
 whatever happens in between, the next command sees from the ledger and the vectors themselves how far it came, and
-finishes the work or takes it back. Making the ledger fails if there is one: of two at once, one wins.
+finishes the work or takes it back. Of two at once, one wins and the other is told (``alone``).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -104,8 +105,16 @@ class Store(ABC):
     def settle(self) -> None:
         """Let the index catch up with what was written."""
 
+    @abstractmethod
+    def alone(self) -> AbstractContextManager[None]:
+        """Keep others from putting patches on or taking them back meanwhile; an error if somebody is at it."""
+
     def apply(self, patch: Patch) -> Status:
         """Put a patch on. What a run that died left behind is finished."""
+        with self.alone():
+            return self._apply(patch)
+
+    def _apply(self, patch: Patch) -> Status:
         self.refresh()
         self._check_metric(patch)
         ledger = self.read_ledger()
@@ -131,6 +140,10 @@ class Store(ABC):
 
     def revert(self, patch: Patch | None = None) -> Status:
         """Take the patch back. Rows that others have changed or removed since are left alone, and listed."""
+        with self.alone():
+            return self._revert(patch)
+
+    def _revert(self, patch: Patch | None) -> Status:
         self.refresh()
         ledger = self.read_ledger()
         if ledger is None:

@@ -6,10 +6,12 @@ it is searched: then ``metric`` in the url does.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import random
 import time
 from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ class LanceStore(Store):
         if not Path(path).is_dir():
             raise StoreError(f"there is no LanceDB folder at {path}")
         self.arrow: Any = pyarrow
-        self.url = f"lancedb:{path}#{table}"
+        self.path, self.url = path, f"lancedb:{path}#{table}"
         self.database = lancedb.connect(path)
         self.name, self.id_column, self.vector_column = table, id, vector
         self.ledger_name = f"{table}__nudgevec"
@@ -126,6 +128,16 @@ class LanceStore(Store):
         flat = self.arrow.array(np.ascontiguousarray(vectors).ravel(), kind.value_type)
         return self.arrow.FixedSizeListArray.from_arrays(flat, type=kind)
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        # The system lets go of the lock when a process dies.
+        with open(Path(self.path) / f".{self.name}.nudgevec-lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreError(f"{self.url}: somebody else is putting a patch on or taking one back") from None
+            yield
+
     def settle(self) -> None:
         self.database.open_table(self.name).optimize()
 
@@ -147,12 +159,7 @@ class LanceStore(Store):
                 "after": self._column(ledger.after, kind),
             }
         ).replace_schema_metadata({"nudgevec": json.dumps(ledger.facts)})
-        try:
-            self.database.create_table(self.ledger_name, rows, mode="create")
-        except (ValueError, OSError, RuntimeError) as error:
-            if self.ledger_name not in self._tables():
-                raise
-            raise StoreError(f"{self.url}: somebody else is putting a patch on at this moment ({error})") from None
+        self.database.create_table(self.ledger_name, rows, mode="create")
 
     def drop_ledger(self) -> None:
         self.database.drop_table(self.ledger_name)
