@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import random
+import re
+import shutil
 import time
+import uuid
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,7 +49,6 @@ class LanceStore(Store):
         self.path, self.url = path, f"lancedb:{path}#{table}"
         self.database = lancedb.connect(path)
         self.name, self.id_column, self.vector_column = table, id, vector
-        self.ledger_name = f"{table}__nudgevec"
         self._asked_metric = metric
         self.refresh()
 
@@ -142,11 +145,12 @@ class LanceStore(Store):
         self.database.open_table(self.name).optimize()
 
     def read_ledger(self) -> Ledger | None:
-        if self.ledger_name not in self._tables():
+        name = self._ledger()
+        if name is None:
             return None
-        found = self.database.open_table(self.ledger_name).to_arrow()
+        found = self.database.open_table(name).to_arrow()
         facts = json.loads(found.schema.metadata[b"nudgevec"])
-        columns = (self._vectors(found[name].combine_chunks()) for name in ("before", "after"))
+        columns = (self._vectors(found[column].combine_chunks()) for column in ("before", "after"))
         return Ledger(facts, found["id"].to_pylist(), *columns)
 
     def make_ledger(self, ledger: Ledger) -> None:
@@ -159,10 +163,28 @@ class LanceStore(Store):
                 "after": self._column(ledger.after, kind),
             }
         ).replace_schema_metadata({"nudgevec": json.dumps(ledger.facts)})
-        self.database.create_table(self.ledger_name, rows, mode="create")
+        # Making a table takes several steps, giving it its name only one: the ledger is there or not.
+        number = uuid.uuid4().hex[:12]
+        draft = f"{self.name}__draft_{number}"
+        self.database.create_table(draft, rows)
+        os.rename(self._folder(draft), self._folder(f"{self.name}__nudgevec_{number}"))
 
     def drop_ledger(self) -> None:
-        self.database.drop_table(self.ledger_name)
+        name = self._ledger()
+        if name is not None:
+            os.rename(self._folder(name), self._folder(name.replace("__nudgevec_", "__draft_")))
+        for debris in self._named("draft"):
+            shutil.rmtree(self._folder(debris), ignore_errors=True)
+
+    def _ledger(self) -> str | None:
+        return next(iter(self._named("nudgevec")), None)
+
+    def _named(self, kind: str) -> list[str]:
+        pattern = re.compile(re.escape(self.name) + f"__{kind}_[0-9a-f]{{12}}")
+        return [name for name in self._tables() if pattern.fullmatch(name)]
+
+    def _folder(self, table: str) -> Path:
+        return Path(self.path) / f"{table}.lance"
 
 
 def _literal(key: Hashable) -> str:
