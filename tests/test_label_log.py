@@ -354,3 +354,6 @@ def test_stats_say_what_to_collect_next(log):
     assert found["coverage"] == pytest.approx(1 / 3)
     assert found["collect_next"][0]["document"] == "unknown"
     assert 0.2 < found["expected_usefulness"] < 0.8
+    wrong = stats(log, ["elsewhere"])
+    assert (wrong["coverage"], wrong["expected_usefulness"], wrong["collect_next"]) == (0, None, [])
+    assert wrong["labels_of_unknown_documents"] > 400

@@ -19,6 +19,14 @@ _NEXT = 10
 def stats(log: LabelLog, documents: Ids[str] | None = None, **folding: Any) -> dict[str, Any]:
     """Figures about a log; with the ids of a corpus, also how much of it is covered."""
     sides = log.labels(**folding)
+    unknown = 0
+    if documents is not None:
+        known = set(documents)
+        unknown = sum(key not in known for part in sides.values() for grades in part.values() for key in grades)
+        sides = {
+            name: {query: {key: grades[key] for key in grades if key in known} for query, grades in part.items()}
+            for name, part in sides.items()
+        }
     signals = Counter(event.signal for event in log)
     last: dict[str, float] = {}
     for event in log:
@@ -53,10 +61,7 @@ def stats(log: LabelLog, documents: Ids[str] | None = None, **folding: Any) -> d
         "collect_next": [{"document": key, "asked_for": count} for key, count in missing.most_common(_NEXT)],
     }
     if documents is not None:
-        known = set(documents)
         found["documents"] = len(known)
-        found["coverage"] = len(known & set(trained)) / max(1, len(known))
-        found["labels_of_unknown_documents"] = sum(
-            key not in known for part in sides.values() for grades in part.values() for key in grades
-        )
+        found["coverage"] = len(trained) / max(1, len(known))
+        found["labels_of_unknown_documents"] = unknown
     return found
