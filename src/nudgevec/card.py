@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 
-def table(facts: dict[str, Any]) -> Iterator[str]:
-    """Before and after on the test queries, one metric a line."""
-    test = facts["test"]
+def table(lines: Iterable[tuple[str, float, float, float, float, float]]) -> Iterator[str]:
+    """Metrics before and after, from (name, before, after, change, and the ends of its interval)."""
     yield f"{'':12}{'before':>8}{'after':>8}{'change':>9}   95% interval of the change"
-    for name, change in test["change"].items():
-        yield (
-            f"{name:12}{100 * test['before'][name]['mean']:8.1f}{100 * test['after'][name]['mean']:8.1f}"
-            f"{100 * change['mean']:+9.1f}   {100 * change['low']:+.1f} to {100 * change['high']:+.1f}"
-        )
+    for name, *numbers in lines:
+        before, after, change, low, high = (100 * number for number in numbers)
+        yield f"{name:12}{before:8.1f}{after:8.1f}{change:+9.1f}   {low:+.1f} to {high:+.1f}"
+
+
+def run_table(facts: dict[str, Any]) -> Iterator[str]:
+    """The table of a run: its test queries before and after."""
+    test = facts["test"]
+    return table(
+        (name, test["before"][name]["mean"], test["after"][name]["mean"], each["mean"], each["low"], each["high"])
+        for name, each in test["change"].items()
+    )
 
 
 def sentences(facts: dict[str, Any]) -> Iterator[str]:
@@ -48,7 +54,7 @@ def card(facts: dict[str, Any]) -> str:
     """The README.md of a run folder."""
     versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
     words = "\n".join(f"- {sentence}" for sentence in sentences(facts))
-    numbers = "\n".join(table(facts))
+    numbers = "\n".join(run_table(facts))
     return f"""# {facts["data"]["name"]}, tuned with NUDGE-{facts["method"]}
 
 {words}

@@ -212,8 +212,8 @@ class Reader:
         return vectors
 
     def _fetched(self, rows: Ints) -> Array:
-        keys = rows if not self.has_ids else [self.all_ids[row] for row in rows.tolist()]
-        vectors = np.ascontiguousarray(self.corpus.take(keys))  # type: ignore[arg-type]
+        keys: Any = rows if not self.has_ids else [self.all_ids[row] for row in rows.tolist()]
+        vectors = np.ascontiguousarray(self.corpus.take(keys))
         if vectors.shape != (len(rows), self.dim):
             raise VectorError(f"the corpus returned {vectors.shape} for {len(rows)} ids of {self.dim} dimensions")
         return vectors

@@ -17,12 +17,12 @@ from typing import TextIO
 import numpy as np
 import numpy.typing as npt
 
+from nudgevec.card import table
 from nudgevec.corpus import Array, Ints
 from nudgevec.embedders import static
 from nudgevec.evaluate import Evaluation, compare, evaluate
+from nudgevec.metrics import USUAL
 from nudgevec.tune import NudgeN
-
-METRICS = ("ndcg@10", "recall@10", "mrr@10", "success@1")
 
 
 @dataclass(frozen=True)
@@ -83,16 +83,17 @@ def run(queries: list[str], out: TextIO, ask: TextIO | None = None) -> None:
     )
     took = time.perf_counter() - began
     tuned = tuner.transform(search.documents)
-    before = evaluate(search.documents, *search.part(search.test), METRICS, similarity=tuner.similarity)
-    after = evaluate(tuned, *search.part(search.test), METRICS, similarity=tuner.similarity)
-    for line in table(before, after):
+    before = evaluate(search.documents, *search.part(search.test), USUAL, similarity=tuner.similarity)
+    after = evaluate(tuned, *search.part(search.test), USUAL, similarity=tuner.similarity)
+    changes = {name: compare(before, after, name) for name in before}
+    for line in table((name, c.before, c.after, c.change, c.low, c.high) for name, c in changes.items()):
         print(line, file=out)
-    total = compare(before, after, METRICS[0])
+    total = changes[USUAL[0]]
     print(
         f"\nNUDGE-N moved {len(tuner.patch_)} of {len(search.emoji)} vectors by at most "
         f"{np.degrees(tuner.patch_.distance.max(initial=0.0)):.0f} degrees "
         f"(gamma {tuner.gamma_:.3f}) in {took:.2f} s.\n"
-        f"{METRICS[0]} of unseen keywords: {total.wins} better, {total.losses} worse, {total.ties} the same "
+        f"{USUAL[0]} of unseen keywords: {total.wins} better, {total.losses} worse, {total.ties} the same "
         f"(p = {total.p_value:.4f}).",
         file=out,
     )
@@ -105,17 +106,6 @@ def run(queries: list[str], out: TextIO, ask: TextIO | None = None) -> None:
         for typed in iter(lambda: _read(ask, out), ""):
             for line in side_by_side(search, tuned, typed):
                 print(line, file=out)
-
-
-def table(before: Evaluation, after: Evaluation) -> Iterator[str]:
-    """Before and after on the same queries, one metric a line."""
-    yield f"{'':12}{'before':>8}{'after':>8}{'change':>9}   95% interval of the change"
-    for name in before:
-        total = compare(before, after, name)
-        yield (
-            f"{name:12}{100 * total.before:8.1f}{100 * total.after:8.1f}{100 * total.change:+9.1f}"
-            f"   {100 * total.low:+.1f} to {100 * total.high:+.1f}"
-        )
 
 
 def side_by_side(search: EmojiSearch, tuned: Array, keyword: str, top: int = 5) -> Iterator[str]:
@@ -147,7 +137,7 @@ def _short(name: str, width: int = 30) -> str:
 
 def _examples(search: EmojiSearch, before: Evaluation, after: Evaluation) -> list[str]:
     """Unseen keywords: two of those that gained most and one that lost most, drawn where several are level."""
-    change = after[METRICS[0]].per_query - before[METRICS[0]].per_query
+    change = after[USUAL[0]].per_query - before[USUAL[0]].per_query
     order = np.lexsort((np.random.default_rng(0).permutation(len(change)), -change))
     return [search.keywords[search.test[before.query[number]]] for number in (order[0], order[1], order[-1])]
 

@@ -19,7 +19,7 @@ from nudgevec.corpus import Corpus, Floats, Ints, Reader, as_queries, unit_rows
 from nudgevec.engines import pick
 from nudgevec.errors import LabelError, OptionError
 from nudgevec.labels import read_labels
-from nudgevec.metrics import Metric
+from nudgevec.metrics import USUAL, Metric
 from nudgevec.nearest import nearest
 
 
@@ -86,7 +86,7 @@ def evaluate(
     documents: Corpus | npt.ArrayLike,
     queries: npt.ArrayLike,
     labels: Any,
-    metrics: Sequence[str] | str = ("ndcg@10", "recall@10", "mrr@10", "success@1"),
+    metrics: Sequence[str] | str = USUAL,
     *,
     similarity: str = "dot",
     confidence: float = 0.95,

@@ -27,6 +27,10 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
+USUAL = ("ndcg@10", "recall@10", "mrr@10", "success@1")
+"""What is measured where nobody says what to measure."""
+
+
 @dataclass(frozen=True)
 class Metric:
     """One metric at one cut-off, for example ``Metric.parse("ndcg@10")``."""

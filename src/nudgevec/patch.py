@@ -87,7 +87,8 @@ class Patch:
 
     def over(self, documents: Corpus | npt.ArrayLike) -> Patched:
         """The documents with the moved rows replaced, as a corpus that is read through the patch: no copy is made."""
-        return Patched(self, documents)
+        reader = Reader(documents)
+        return Patched(reader, self._located(reader), self.before, self.after)
 
     def revert(self, documents: Corpus | npt.ArrayLike) -> Any:
         """The inverse of ``apply``: a copy with the original rows put back, bit for bit."""
@@ -99,18 +100,9 @@ class Patch:
         return ArrayCorpus(swapped, reader.corpus.ids) if reader.has_ids else swapped
 
     def _swapped_rows(self, reader: Reader, old: Array, new: Array, otherwise: str) -> Array:
-        copy = reader.copy()
-        try:
-            rows = reader.locate(self.ids) if reader.has_ids else self.rows
-        except LabelError as error:
-            raise PatchError(f"the patch does not fit these documents: {error}") from None
+        copy, rows = reader.copy(), self._located(reader)
         if len(rows) == 0:
             return copy
-        if rows.max() >= len(copy) or copy.shape[1] != old.shape[1]:
-            raise PatchError(
-                f"the patch moves rows up to {rows.max()} of {old.shape[1]} dimensions; "
-                f"these documents have shape {copy.shape}"
-            )
         different = np.flatnonzero((copy[rows] != old.astype(copy.dtype)).any(axis=1))
         if len(different) == len(self) and np.array_equal(copy[rows], new.astype(copy.dtype)):
             raise PatchError("these documents are in that state already: there is nothing to do")
@@ -121,6 +113,19 @@ class Patch:
             )
         copy[rows] = new
         return copy
+
+    def _located(self, reader: Reader) -> Ints:
+        """The rows of the patch among these documents."""
+        try:
+            rows = reader.locate(self.ids) if reader.has_ids else self.rows
+        except LabelError as error:
+            raise PatchError(f"the patch does not fit these documents: {error}") from None
+        if len(rows) and (rows.max() >= reader.rows or reader.dim != self.before.shape[1]):
+            raise PatchError(
+                f"the patch moves rows up to {rows.max()} of {self.before.shape[1]} dimensions; "
+                f"these documents have shape {(reader.rows, reader.dim)}"
+            )
+        return rows
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the patch to one file; a crash leaves the old file or the new one, never half of it."""
@@ -189,21 +194,13 @@ class Patch:
 
 
 class Patched:
-    """A corpus seen through a patch."""
+    """A corpus with new vectors in the place of old ones, which must be there."""
 
-    def __init__(self, patch: Patch, documents: Corpus | npt.ArrayLike) -> None:
-        self._reader = Reader(documents)
-        self.ids, self.dim = self._reader.all_ids, self._reader.dim
-        try:
-            rows = self._reader.locate(patch.ids) if self._reader.has_ids else patch.rows
-        except LabelError as error:
-            raise PatchError(f"the patch does not fit these documents: {error}") from None
-        if len(rows) and rows.max() >= self._reader.rows:
-            raise PatchError(f"the patch moves row {rows.max()}, and there are {self._reader.rows} documents")
-        if len(rows) and patch.after.shape[1] != self.dim:
-            raise PatchError(f"the patch has {patch.after.shape[1]} dimensions, these documents have {self.dim}")
+    def __init__(self, reader: Reader, rows: Ints, old: Array, new: Array) -> None:
+        self._reader = reader
+        self.ids, self.dim = reader.all_ids, reader.dim
         order = np.argsort(rows)
-        self._rows, self._before, self._after = rows[order], patch.before[order], patch.after[order]
+        self._rows, self._old, self._new = rows[order], old[order], new[order]
         self._place = {self.ids[row]: place for place, row in enumerate(self._rows.tolist())}
 
     def take(self, ids: Sequence[Hashable]) -> Array:
@@ -227,7 +224,7 @@ class Patched:
             start += len(ids)
 
     def _moved(self, found: Array, places: Any) -> Array:
-        if not np.array_equal(found, self._before[places].astype(found.dtype)):
+        if not np.array_equal(found, self._old[places].astype(found.dtype)):
             raise PatchError("these documents have other vectors than the patch was made from")
-        after: Array = self._after[places]
-        return after
+        new: Array = self._new[places]
+        return new

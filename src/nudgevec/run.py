@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
-import shutil
-import tempfile
 import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -30,13 +27,14 @@ from nudgevec.embedders import embedded
 from nudgevec.engines import pick
 from nudgevec.errors import InputError, LabelError, NudgeWarning, OptionError, VectorError
 from nudgevec.evaluate import Evaluation, compare, evaluate
+from nudgevec.folders import made_whole
+from nudgevec.metrics import USUAL
 from nudgevec.nearest import nearest
 from nudgevec.patch import Patch
 from nudgevec.split import SIDES, TEST, TRAIN, VALIDATION, Split, split
 from nudgevec.tune import NudgeM, NudgeMN, NudgeN, NudgeNU
 
 METHODS: dict[str, type[NudgeN]] = {each.method: each for each in (NudgeN, NudgeM, NudgeMN, NudgeNU)}
-METRICS = ("ndcg@10", "recall@10", "mrr@10", "success@1")
 # Queries whose results are written down, of those that won and of those that lost.
 _SHOWN = 50
 _TOP = 10
@@ -68,9 +66,6 @@ class Ready:
     def fingerprint(self, side: str) -> str:
         """A hash of the judgements of a side."""
         return _fingerprint(self.split[side])
-
-    def similarity(self, method: str) -> str:
-        return METHODS[method].similarity
 
 
 def prepare(
@@ -159,8 +154,8 @@ class Run:
             "settings": ready.settings,
             "validation": patch.validation,
             "test": {
-                "before": _scores(self.before),
-                "after": _scores(self.after),
+                "before": scores(self.before),
+                "after": scores(self.after),
                 "change": {
                     name: {
                         "mean": each.change,
@@ -203,7 +198,7 @@ def tune(ready: Ready, method: str = "N", metric: str = "ndcg@10", *, engine: st
     sides = {name: (part.vectors, part.labels) for name, part in ready.sides.items()}
     tuner.fit(ready.documents, sides[TRAIN], sides[VALIDATION])
     patch = tuner.patch_
-    measured = tuple(dict.fromkeys((metric, *METRICS)))
+    measured = tuple(dict.fromkeys((metric, *USUAL)))
     before, after = (
         evaluate(documents, *sides[TEST], measured, similarity=tuner.similarity, engine=engine)
         for documents in (ready.documents, patch.over(ready.documents))
@@ -215,25 +210,12 @@ def write(run: Run, target: Path, *, overwrite: bool = False) -> dict[str, Any]:
     """Leave the run in a folder; returns what ``run.json`` says."""
     check_target(target, overwrite)
     facts = run.facts
-    target = target.resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    old = draft.with_name(draft.name + "-old")
-    try:
+    with made_whole(target) as draft:
         run.patch.save(draft / "patch.safetensors")
         _write_lines(draft / "queries.jsonl", _queries(run))
         _write_lines(draft / "documents.jsonl", _moved(run))
         (draft / "README.md").write_text(card(facts), encoding="utf-8")
         (draft / "run.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        draft.chmod(0o755)
-        if target.exists():
-            os.replace(target, old)
-        os.replace(draft, target)
-    finally:
-        if old.exists() and not target.exists():
-            os.replace(old, target)
-        shutil.rmtree(draft, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
     return facts
 
 
@@ -326,7 +308,8 @@ def _texts(items: Any) -> dict[Any, str]:
     return {} if items.texts is None else dict(zip(items.ids, items.texts, strict=True))
 
 
-def _scores(evaluation: Evaluation) -> dict[str, dict[str, float]]:
+def scores(evaluation: Evaluation) -> dict[str, dict[str, float]]:
+    """Means with their intervals, as ``run.json`` holds them."""
     return {name: {"mean": each.mean, "low": each.low, "high": each.high} for name, each in evaluation.items()}
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from nudgevec import readers
 from nudgevec.errors import InputError, OptionError
+from nudgevec.folders import made_whole
 from nudgevec.label_log import LabelLog
 from nudgevec.label_stats import stats
 from nudgevec.readers import log as log_files
@@ -70,19 +69,16 @@ def export_(options: argparse.Namespace) -> None:
     folder = Path(options.out)
     if folder.exists():
         raise InputError(f"{folder} exists: choose another --out")
-    folder.resolve().parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.resolve().parent))
-    draft.chmod(0o755)
-    (draft / "qrels").mkdir()
-    with (draft / "queries.jsonl").open("w", encoding="utf-8") as file:
-        for query in dict.fromkeys(query for part in sides.values() for query in part):
-            file.write(json.dumps({"_id": query, "text": query}, ensure_ascii=False) + "\n")
     names = {"train": "train", "validation": "dev", "test": "test"}
-    for side, part in sides.items():
-        lines = [f"{query}\t{key}\t{weight:g}" for query, grades in part.items() for key, weight in grades.items()]
-        text = "\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n"
-        (draft / "qrels" / f"{names[side]}.tsv").write_text(text, encoding="utf-8")
-    os.replace(draft, folder)
+    with made_whole(folder) as draft:
+        (draft / "qrels").mkdir()
+        with (draft / "queries.jsonl").open("w", encoding="utf-8") as file:
+            for query in dict.fromkeys(query for part in sides.values() for query in part):
+                file.write(json.dumps({"_id": query, "text": query}, ensure_ascii=False) + "\n")
+        for side, part in sides.items():
+            lines = [f"{query}\t{key}\t{weight:g}" for query, grades in part.items() for key, weight in grades.items()]
+            text = "\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n"
+            (draft / "qrels" / f"{names[side]}.tsv").write_text(text, encoding="utf-8")
     count = {side: len(part) for side, part in sides.items()}
     print(json.dumps(count) if options.json else f"Wrote {sum(count.values()):,} queries to {folder}")
 

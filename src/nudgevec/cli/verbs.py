@@ -12,7 +12,7 @@ from typing import Any
 def tune(options: argparse.Namespace) -> None:
     """Tune a collection and leave a run folder."""
     from nudgevec import run
-    from nudgevec.card import sentences, table
+    from nudgevec.card import run_table, sentences
     from nudgevec.errors import OptionError
 
     if not options.out:
@@ -26,7 +26,7 @@ def tune(options: argparse.Namespace) -> None:
         return
     first, *rest = sentences(facts)
     print(first, end="\n\n")
-    print(*table(facts), sep="\n", end="\n\n")
+    print(*run_table(facts), sep="\n", end="\n\n")
     print(*rest, sep="\n")
     print(f"Written to {options.out}")
 
@@ -36,6 +36,7 @@ def evaluate(options: argparse.Namespace) -> None:
     from nudgevec import run
     from nudgevec.errors import NudgeWarning
     from nudgevec.evaluate import evaluate as measure
+    from nudgevec.metrics import USUAL
 
     facts: dict[str, Any] = {}
     if options.run is not None:
@@ -54,11 +55,11 @@ def evaluate(options: argparse.Namespace) -> None:
         documents,
         side.vectors,
         side.labels,
-        options.metric or list(facts.get("test", {}).get("before", run.METRICS)),
+        options.metric or list(facts.get("test", {}).get("before", USUAL)),
         similarity=similarity,
         engine=options.engine,
     )
-    scores = {name: {"mean": each.mean, "low": each.low, "high": each.high} for name, each in result.items()}
+    scores = run.scores(result)
     if options.json:
         _print_json({"queries": len(result.query), "similarity": similarity, "test": scores})
         return

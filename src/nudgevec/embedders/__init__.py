@@ -123,7 +123,7 @@ def _texts(items: Items, what: str, collection: Collection) -> Sequence[str]:
 
 def _array(vectors: Array | Corpus) -> Array:
     if isinstance(vectors, Corpus):
-        raise VectorError("queries must be an array")
+        raise VectorError("query vectors must be an array in memory or a .npy file, not a store or a Parquet corpus")
     return vectors
 
 

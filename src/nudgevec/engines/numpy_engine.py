@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -36,7 +37,7 @@ class NumpyEngine:
         return NumpyMeeting(columns)
 
 
-class CpuSieve:
+class CpuSieve(ABC):
     """What filters on the CPU have in common: tiles go to threads, one each."""
 
     first_width: int
@@ -48,13 +49,13 @@ class CpuSieve:
         self.first_width = max(256, first_scores // queries)
         self.width = max(256, tile_scores // min(queries, _QUERIES))
 
+    @abstractmethod
     def prepared(self, tile: Tile) -> Any:
         """The tile in the form that is multiplied."""
-        raise NotImplementedError
 
+    @abstractmethod
     def over(self, prepared: Any, floor: Floats, queries: slice) -> tuple[Ints, Ints]:
         """(query, number in the tile) of the scores that may exceed the floor."""
-        raise NotImplementedError
 
     def scan(self, tiles: Iterator[Tile], floor: Floats, finish: Callable[[Survivors], Result]) -> Iterator[Result]:
         def filtered(tile: Tile, prepared: Any, queries: slice) -> Result:

@@ -7,22 +7,17 @@ that begin with its name. Judgements are in ``default`` or ``qrels``, one folder
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from nudgevec.collection import Collection, Items, Qrels, collected
-from nudgevec.errors import InputError, MissingExtraError
+from nudgevec.errors import InputError
 from nudgevec.readers import qrels
-from nudgevec.readers.vectors import arrow_table
+from nudgevec.readers.vectors import read_table
 
 _SIDES = ("train", "dev", "validation", "test")
 
 
 def read(folder: Path) -> Collection:
     """The collection of such a folder."""
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("reading Hugging Face data sets", "parquet") from None
     judged = []
     for part in ("default", "qrels", "data"):
         for path in _files(folder, part):
@@ -40,18 +35,12 @@ def _files(folder: Path, part: str) -> list[Path]:
     return sorted(inside) or sorted(folder.glob(f"{part}*.parquet"))
 
 
-def _table(path: Path) -> Any:
-    import pyarrow.parquet
-
-    return pyarrow.parquet.read_table(path) if path.suffix == ".parquet" else arrow_table(path)
-
-
 def items(folder: Path, part: str) -> Items:
     """The documents ("corpus") or queries of such a folder."""
     ids: list[str] = []
     texts: list[str] = []
     for path in _files(folder, part):
-        for row in _table(path).to_pylist():
+        for row in read_table(path).to_pylist():
             key = row.get("_id", row.get("id"))
             if key is None or "text" not in row:
                 raise InputError(f"{path}: expected the columns _id and text, found {', '.join(row)}")
@@ -62,7 +51,7 @@ def items(folder: Path, part: str) -> Items:
 
 def _judgements(path: Path) -> Qrels:
     judged: Qrels = {}
-    for row in _table(path).to_pylist():
+    for row in read_table(path).to_pylist():
         try:
             query, document, grade = row["query-id"], row["corpus-id"], row["score"]
         except KeyError:

@@ -16,6 +16,7 @@ from nudgevec.collection import Collection, Items, collected
 from nudgevec.errors import InputError, LabelError, NudgeWarning
 from nudgevec.label_log import Event, LabelLog
 from nudgevec.readers import beir, qrels
+from nudgevec.readers.files import json_lines, numbered
 from nudgevec.stores import is_store
 
 
@@ -69,7 +70,7 @@ def events(
         return
     seen: Counter[Event] = Counter()
     unknown: set[str] = set()
-    for number, fields in beir.json_lines(path) if path.suffix == ".jsonl" else _csv(path):
+    for number, fields in json_lines(path) if path.suffix == ".jsonl" else _csv(path):
         try:
             event = _event(fields, source, signal, unknown)
             if event.time == 0.0:
@@ -106,7 +107,7 @@ def _event(fields: dict[str, Any], source: str | None, signal: str, unknown: set
 
 def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
-        lines = csv.DictReader((line for _, line in beir.numbered(file, path)), strict=True)
+        lines = csv.DictReader((line for _, line in numbered(file, path)), strict=True)
         try:
             for fields in lines:
                 if None in fields or None in fields.values():

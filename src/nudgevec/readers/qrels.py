@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nudgevec.collection import Qrels
 from nudgevec.errors import LabelError, NudgeWarning
-from nudgevec.readers.beir import numbered
+from nudgevec.readers.files import numbered
 from nudgevec.split import TEST, TRAIN, VALIDATION
 
 _SIDE_OF = {

@@ -76,20 +76,19 @@ def _safetensors(path: Path) -> tuple[list[str] | None, Array]:
 
 
 def _table(path: Path) -> tuple[list[str] | None, Array]:
-    try:
-        import pyarrow
-        import pyarrow.feather
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingExtraError(f"reading {path.name}", "parquet") from None
-    table = pyarrow.parquet.read_table(path) if path.suffix == ".parquet" else arrow_table(path)
+    table = read_table(path)
     return column_of_ids(table), column_of_vectors(table, path)
 
 
-def arrow_table(path: Path) -> Any:
-    """An Arrow file in either of its two formats."""
-    import pyarrow
-
+def read_table(path: Path) -> Any:
+    """A Parquet file, or an Arrow file in either of its two formats."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingExtraError(f"reading {path.name}", "parquet") from None
+    if path.suffix == ".parquet":
+        return parquet.read_table(path)
     with pyarrow.memory_map(str(path)) as source:
         try:
             return pyarrow.ipc.open_file(source).read_all()

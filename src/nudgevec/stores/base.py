@@ -9,6 +9,7 @@ finishes the work or takes it back. Of two at once, one wins and the other is to
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 import nudgevec
-from nudgevec.corpus import Array, Corpus, lengths
+from nudgevec.corpus import Array, Corpus, Reader, lengths
 from nudgevec.errors import StoreError
-from nudgevec.patch import Patch
+from nudgevec.patch import Patch, Patched
 
 # Vectors are of unit length when they are so close to it.
 _UNIT = 1e-3
@@ -95,7 +96,7 @@ class Store(ABC):
 
     @abstractmethod
     def make_ledger(self, ledger: Ledger) -> None:
-        """Write the ledger; an error if there is one already."""
+        """Write the ledger, all of it or nothing. Called alone, and where there is none."""
 
     @abstractmethod
     def drop_ledger(self) -> None:
@@ -170,7 +171,11 @@ class Store(ABC):
     def original(self) -> Corpus:
         """The collection as it was before the patch in force: where tuning starts, always."""
         ledger = self.read_ledger()
-        return self if ledger is None else _Original(self, ledger, self._standing(ledger))
+        if ledger is None:
+            return self
+        applied, reader = self._standing(ledger).applied, Reader(self)
+        rows = reader.locate([ledger.ids[place] for place in applied])
+        return Patched(reader, rows, ledger.after[applied], ledger.before[applied])
 
     def _status(self, ledger: Ledger) -> Status:
         now = self._standing(ledger)
@@ -195,9 +200,7 @@ class Store(ABC):
         """The collection must be the one the patch was made from."""
         if len(patch) and patch.before.shape[1] != self.dim:
             raise StoreError(f"{self.url} has {self.dim} dimensions, the patch has {patch.before.shape[1]}")
-        seen: dict[Hashable, int] = {}
-        for key in self.ids:
-            seen[key] = seen.get(key, 0) + 1
+        seen = Counter(self.ids)
         gone = [key for key in patch.ids if key not in seen]
         if gone:
             raise StoreError(f"{self.url}: {len(gone)} documents of the patch are gone, for example {_named(gone)}")
@@ -228,29 +231,6 @@ class Store(ABC):
                     f"{self.url} compares by {self.metric}, and NUDGE-{patch.method} is right there for unit vectors "
                     f"only (these are off by up to {far:.2g}): normalise the vectors, or tune with --method M for dot"
                 )
-
-
-class _Original:
-    """A collection with the old vectors of a patch in the place of its new ones."""
-
-    def __init__(self, store: Store, ledger: Ledger, now: _Standing) -> None:
-        self.store, self.ids, self.dim = store, store.ids, store.dim
-        self.old = {ledger.ids[place]: ledger.before[place] for place in now.applied.tolist()}
-
-    def take(self, ids: Sequence[Hashable]) -> Array:
-        """The vectors of these documents."""
-        return self._with_old(ids, self.store.take(ids))
-
-    def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        """All documents."""
-        for ids, vectors in self.store.blocks():
-            yield ids, self._with_old(ids, np.array(vectors))
-
-    def _with_old(self, ids: Sequence[Hashable], vectors: Array) -> Array:
-        for place, key in enumerate(ids):
-            if key in self.old:
-                vectors[place] = self.old[key]
-        return vectors
 
 
 @dataclass(frozen=True)
