@@ -1,4 +1,4 @@
-"""A folder that is there whole or not at all."""
+"""Folders: one that is there whole or not at all, and the one for what can be made again."""
 
 from __future__ import annotations
 
@@ -28,3 +28,9 @@ def made_whole(target: Path) -> Iterator[Path]:
             os.replace(old, target)
         shutil.rmtree(draft, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def cache_folder() -> Path:
+    """Where nudgevec keeps what can be made again: ``$NUDGEVEC_CACHE``, or else a folder of the user's cache."""
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nudgevec"
+    return Path(os.environ.get("NUDGEVEC_CACHE") or usual)

@@ -7,7 +7,6 @@ a second run embeds nothing. It lives in ``$NUDGEVEC_CACHE``, or else in the use
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -18,16 +17,11 @@ import numpy as np
 
 from nudgevec.corpus import Array
 from nudgevec.errors import VectorError
+from nudgevec.folders import cache_folder
 from nudgevec.progress import Progress
 
 # Keys looked up at a time; SQLite takes 999 parameters everywhere.
 _LOOKUP = 900
-
-
-def folder() -> Path:
-    """Where embeddings are kept."""
-    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nudgevec"
-    return Path(os.environ.get("NUDGEVEC_CACHE") or usual)
 
 
 Thing = TypeVar("Thing", str, Path)
@@ -50,10 +44,10 @@ class Cache:
 
     def __enter__(self) -> Cache:
         if self.model is not None:
-            folder().mkdir(parents=True, exist_ok=True)
+            cache_folder().mkdir(parents=True, exist_ok=True)
             readable = re.sub(r"[^A-Za-z0-9.-]+", "_", self.model)[:60]
             name = f"{readable}-{hashlib.sha256(self.model.encode()).hexdigest()[:12]}.sqlite"
-            self.file = sqlite3.connect(folder() / name, timeout=60, isolation_level=None)
+            self.file = sqlite3.connect(cache_folder() / name, timeout=60, isolation_level=None)
             self.file.execute("PRAGMA journal_mode = WAL")
             self.file.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
         return self

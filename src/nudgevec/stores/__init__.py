@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, urlsplit
+import inspect
+from importlib import import_module
 
 from nudgevec.errors import OptionError
+from nudgevec.stores.address import Address
 from nudgevec.stores.base import Status, Store
+from nudgevec.stores.recall import recall
 
-__all__ = ["SCHEMES", "Status", "Store", "is_store", "open_store"]
+__all__ = ["SCHEMES", "Address", "Status", "Store", "is_store", "open_store", "recall"]
 
-SCHEMES = ("lancedb",)
+_STORES = {
+    "lancedb": "lancedb_store.LanceStore",
+    "postgresql": "pgvector_store.PgStore",
+    "postgres": "pgvector_store.PgStore",
+    "qdrant": "qdrant_store.QdrantStore",
+    "chroma": "chroma_store.ChromaStore",
+    "milvus": "milvus_store.MilvusStore",
+    "faiss": "faiss_store.FaissStore",
+}
+SCHEMES = tuple(_STORES)
 
 
 def is_store(text: str) -> bool:
@@ -18,22 +30,21 @@ def is_store(text: str) -> bool:
 
 
 def open_store(url: str) -> Store:
-    """The store at this url, for example ``lancedb:///data/db#docs``.
+    """The store at this url, for example ``lancedb:///data/db#docs`` or ``postgresql://me@host/db#docs``.
 
     The collection comes after the ``#``. Names that differ from the usual ones are options of the url:
     ``lancedb:///data/db?id=key&vector=embedding&metric=dot#docs``.
     """
-    parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query))
-    if parts.scheme == "lancedb":
-        from nudgevec.stores.lancedb_store import LanceStore
-
-        return LanceStore(parts.netloc + parts.path, parts.fragment, **_known(url, options, ("id", "vector", "metric")))
-    raise OptionError(f"unknown store {url!r}: urls begin with one of {', '.join(f'{name}:' for name in SCHEMES)}")
-
-
-def _known(url: str, options: dict[str, str], names: tuple[str, ...]) -> dict[str, str]:
-    odd = [name for name in options if name not in names]
-    if odd:
-        raise OptionError(f"{url}: unknown option {odd[0]!r}; this store takes {', '.join(names)}")
-    return options
+    address = Address.parse(url)
+    if address.scheme not in _STORES:
+        known = ", ".join(f"{name}:" for name in SCHEMES)
+        raise OptionError(f"unknown store {address}: urls begin with one of {known}")
+    module, _, name = _STORES[address.scheme].partition(".")
+    kind = getattr(import_module(f"nudgevec.stores.{module}"), name)
+    parameters = inspect.signature(kind).parameters.values()
+    names = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD][1:]
+    odd = [name for name in address.options if name not in names]
+    if odd and not any(each.kind is each.VAR_KEYWORD for each in parameters):
+        raise OptionError(f"{address}: unknown option {odd[0]!r}; this store takes {', '.join(names)}")
+    store: Store = kind(address, **address.options)
+    return store

@@ -8,13 +8,14 @@ finishes the work or takes it back. Of two at once, one wins and the other is to
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -73,14 +74,20 @@ class Store(ABC):
     """How the store compares vectors: "cosine", "dot", "l2", or None where it does not say."""
     ids: Sequence[Hashable]
     dim: int
-
-    @abstractmethod
-    def take(self, ids: Sequence[Hashable]) -> Array:
-        """The vectors of these documents."""
+    slack: float = 0.0
+    """How far numbers that were written may be from those that are read back; 0 where float32 is kept exactly."""
 
     @abstractmethod
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
         """All documents."""
+
+    @abstractmethod
+    def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
+        """These documents, in any order, in blocks; those that are not there are left out."""
+
+    @abstractmethod
+    def search(self, query: Array, count: int) -> list[Hashable]:
+        """What the store itself finds nearest to a query, with whatever index it has."""
 
     @abstractmethod
     def refresh(self) -> None:
@@ -109,6 +116,33 @@ class Store(ABC):
     @abstractmethod
     def alone(self) -> AbstractContextManager[None]:
         """Keep others from putting patches on or taking them back meanwhile; an error if somebody is at it."""
+
+    _end: Callable[[], object] | None = None
+
+    def _ends_with(self, close: Callable[[], object]) -> None:
+        """What lets go of a connection: called once, by ``close`` or when nobody uses the store any more."""
+        self._end = weakref.finalize(self, close)
+
+    def close(self) -> None:
+        """Let go of connections and locks; a store that is no longer used does so by itself."""
+        if self._end is not None:
+            self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def take(self, ids: Sequence[Hashable]) -> Array:
+        """The vectors of these documents."""
+        found: dict[Hashable, Array] = {}
+        for keys, vectors in self.fetch(ids):
+            found.update(zip(keys, vectors, strict=True))
+        missing = [key for key in ids if key not in found]
+        if missing:
+            raise StoreError(f"{self.url} has no document {missing[0]!r}")
+        return np.stack([found[key] for key in ids])
 
     def apply(self, patch: Patch) -> Status:
         """Put a patch on. What a run that died left behind is finished."""
@@ -174,8 +208,9 @@ class Store(ABC):
         if ledger is None:
             return self
         applied, reader = self._standing(ledger).applied, Reader(self)
-        rows = reader.locate([ledger.ids[place] for place in applied])
-        return Patched(reader, rows, ledger.after[applied], ledger.before[applied])
+        ids = [ledger.ids[place] for place in applied]
+        now = self.take(ids) if ids else ledger.after[:0]
+        return Patched(reader, reader.locate(ids), now, ledger.before[applied])
 
     def _status(self, ledger: Ledger) -> Status:
         now = self._standing(ledger)
@@ -192,9 +227,15 @@ class Store(ABC):
         there = np.array([key in known for key in ledger.ids], dtype=np.bool_)
         here = np.flatnonzero(there)
         vectors = self.take([ledger.ids[place] for place in here]) if len(here) else ledger.before[:0]
-        after = (vectors == ledger.after[here]).all(axis=1)
-        before = (vectors == ledger.before[here]).all(axis=1) & ~after
+        after = self._same(vectors, ledger.after[here])
+        before = self._same(vectors, ledger.before[here]) & ~after
         return _Standing(here[after], here[before], here[~after & ~before], np.flatnonzero(~there))
+
+    def _same(self, stored: Array, meant: Array) -> npt.NDArray[np.bool_]:
+        meant = meant.astype(stored.dtype)
+        far = np.abs(stored - meant).max(axis=1, initial=0)
+        same: npt.NDArray[np.bool_] = far <= self.slack * np.abs(meant).max(axis=1, initial=0)
+        return same
 
     def _check_rows(self, patch: Patch) -> None:
         """The collection must be the one the patch was made from."""
@@ -209,8 +250,7 @@ class Store(ABC):
             raise StoreError(f"{self.url}: {len(twice)} ids stand there twice, for example {_named(twice)}")
         if len(patch) == 0:
             return
-        now = self.take(patch.ids)
-        other = np.flatnonzero((now != patch.before.astype(now.dtype)).any(axis=1))
+        other = np.flatnonzero(~self._same(self.take(patch.ids), patch.before))
         if len(other):
             names = _named([patch.ids[place] for place in other.tolist()])
             raise StoreError(

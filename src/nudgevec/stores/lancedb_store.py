@@ -6,7 +6,6 @@ it is searched: then ``metric`` in the url does.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import random
@@ -15,15 +14,17 @@ import shutil
 import time
 import uuid
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nudgevec.corpus import Array
-from nudgevec.errors import MissingExtraError, OptionError, StoreError
+from nudgevec.errors import MissingExtraError, StoreError
+from nudgevec.stores.address import Address
 from nudgevec.stores.base import Ledger, Store
+from nudgevec.stores.lock import locked
 
 _BATCH = 4096
 _ASKED = 1000
@@ -33,22 +34,18 @@ _TRIES = 20
 class LanceStore(Store):
     """A table of a LanceDB folder."""
 
-    def __init__(
-        self, path: str, table: str, id: str = "id", vector: str = "vector", metric: str | None = None
-    ) -> None:
+    def __init__(self, address: Address, id: str = "id", vector: str = "vector", metric: str | None = None) -> None:
         try:
             import lancedb
             import pyarrow
         except ImportError:
             raise MissingExtraError("LanceDB", "lancedb") from None
-        if not table:
-            raise OptionError(f"lancedb:{path}: which table? add it after a #, as in lancedb:{path}#docs")
-        if not Path(path).is_dir():
-            raise StoreError(f"there is no LanceDB folder at {path}")
+        self.path, self.url = address.host + address.path, str(address)
+        self.name, self.id_column, self.vector_column = address.named("table"), id, vector
+        if not Path(self.path).is_dir():
+            raise StoreError(f"there is no LanceDB folder at {self.path}")
         self.arrow: Any = pyarrow
-        self.path, self.url = path, f"lancedb:{path}#{table}"
-        self.database = lancedb.connect(path)
-        self.name, self.id_column, self.vector_column = table, id, vector
+        self.database = lancedb.connect(self.path)
         self._asked_metric = metric
         self.refresh()
 
@@ -94,18 +91,17 @@ class LanceStore(Store):
         flat: Array = column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), self.dim)
         return flat
 
-    def take(self, ids: Sequence[Hashable]) -> Array:
-        found: dict[Hashable, Array] = {}
+    def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
         for start in range(0, len(ids), _ASKED):
             wanted = ", ".join(_literal(key) for key in ids[start : start + _ASKED])
             query = self.table.search().where(f"{self.id_column} IN ({wanted})")
             for batch in query.select([self.id_column, self.vector_column]).to_batches():
-                keys = batch.column(self.id_column).to_pylist()
-                found.update(zip(keys, self._vectors(batch.column(self.vector_column)), strict=True))
-        missing = [key for key in ids if key not in found]
-        if missing:
-            raise StoreError(f"{self.url} has no document {missing[0]!r}")
-        return np.stack([found[key] for key in ids])
+                yield batch.column(self.id_column).to_pylist(), self._vectors(batch.column(self.vector_column))
+
+    def search(self, query: Array, count: int) -> list[Hashable]:
+        nearest: Any = self.table.search(query, vector_column_name=self.vector_column)
+        found = nearest.distance_type(self.metric or "cosine").select([self.id_column]).limit(count).to_arrow()
+        return list(found[self.id_column].to_pylist())
 
     def write(self, ids: Sequence[Any], vectors: Array) -> None:
         schema = self.database.open_table(self.name).schema
@@ -131,15 +127,8 @@ class LanceStore(Store):
         flat = self.arrow.array(np.ascontiguousarray(vectors).ravel(), kind.value_type)
         return self.arrow.FixedSizeListArray.from_arrays(flat, type=kind)
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        # The system lets go of the lock when a process dies.
-        with open(Path(self.path) / f".{self.name}.nudgevec-lock", "w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise StoreError(f"{self.url}: somebody else is putting a patch on or taking one back") from None
-            yield
+    def alone(self) -> AbstractContextManager[None]:
+        return locked(Path(self.path) / f".{self.name}.nudgevec-lock", self.url)
 
     def settle(self) -> None:
         self.database.open_table(self.name).optimize()
