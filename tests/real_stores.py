@@ -36,6 +36,8 @@ class RealStore:
     """Whether a second client can write meanwhile."""
     atomic = False
     """Whether no state in between can be seen."""
+    deaths = 50
+    """How often it is killed."""
 
     def __init__(self, folder, metric="dot"):
         self.folder, self.metric = Path(folder), metric
@@ -245,6 +247,8 @@ class Qdrant(RealStore):
 
 
 class QdrantCosine(Qdrant):
+    deaths = 6
+
     def __init__(self, folder, metric="cosine"):
         super().__init__(folder, metric)
 
@@ -314,6 +318,8 @@ class Chroma(RealStore):
 
 
 class ChromaCosine(Chroma):
+    deaths = 6
+
     def __init__(self, folder, metric="cosine"):
         super().__init__(folder, metric)
 
@@ -341,6 +347,8 @@ def chroma_server():
 
 
 class ChromaServer(Chroma):
+    deaths = 10
+
     def __init__(self, folder, metric="dot"):
         super().__init__(folder, metric)
         self.name = f"docs-{uuid.uuid4().hex[:8]}"
@@ -353,6 +361,8 @@ class ChromaServer(Chroma):
 
 
 class Milvus(RealStore):
+    deaths = 10
+
     def __init__(self, folder, metric="dot"):
         super().__init__(folder, metric)
         self.path = f"{folder}/milvus.db"
@@ -394,6 +404,7 @@ class Milvus(RealStore):
 
     def everything(self):
         with self._client() as client:
+            client.load_collection("docs")
             rows = client.query("docs", filter='id != ""', output_fields=["*"], limit=10**4)
         return {row["id"]: {**row, "vector": np.float32(row["vector"]).tolist()} for row in rows}
 
@@ -474,6 +485,7 @@ class Faiss(RealStore):
 
 class FaissInverted(Faiss):
     factory = "IVF8,Flat"
+    deaths = 10
 
     def everything(self):
         import faiss

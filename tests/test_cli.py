@@ -37,6 +37,7 @@ def test_tune_leaves_a_run_folder(capsys):
         "documents.jsonl",
         "patch.safetensors",
         "queries.jsonl",
+        "queries.safetensors",
         "run.json",
     ]
     assert os.listdir("runs") == ["one"]
@@ -284,7 +285,7 @@ COMP_WORDS=(nudgevec tune --me); COMP_CWORD=2; _nudgevec; echo "${{COMPREPLY[@]}
 COMP_WORDS=(nudgevec in); COMP_CWORD=1; _nudgevec; echo "${{COMPREPLY[@]}}"
 """
     done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True).stdout.splitlines()
-    assert done == ["--method --metric", "inspect"]
+    assert done == ["--method --metric", "inspect index"]
     assert "bashcompinit" in completion.script("zsh")
     assert "-l overwrite" in completion.script("fish")
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import io
+import json
+import os
 import re
+import subprocess
+import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from nudgevec import demo
+import pytest
+
+import collections_on_disk as disk
+from nudgevec import Patch, demo, open_store
+from nudgevec.embedders import static
+from real_stores import Lance, Postgres
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 
@@ -33,3 +42,55 @@ def test_the_demo_prints_what_the_readme_says():
         return re.sub(r"in \d+\.\d\d s", "in ... s", text.strip())
 
     assert untimed(out.getvalue()) == untimed(shown("demo")[0])
+
+
+def ran(script, folder):
+    """What a shell prints for a block of the README."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "NUDGEVEC_CACHE": str(folder / "cache")}
+    done = subprocess.run(["bash", "-e"], input=script, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def clicks(folder, named):
+    """Texts, and a log of clicks on them."""
+    corpus, asked, qrels = disk.texts()
+    with open(folder / "clicks.jsonl", "w") as file:
+        for query, grades in qrels.items():
+            document = named(next(iter(grades)))
+            for words in (asked[query], f"find {asked[query]}", f"{asked[query]} please"):
+                file.write(json.dumps({"query": words, "document": document, "signal": "click"}) + "\n")
+    return corpus
+
+
+def test_the_road_from_texts_and_clicks_to_a_tuned_table(tmp_path):
+    corpus = clicks(tmp_path, "{}.txt".format)
+    (tmp_path / "texts").mkdir()
+    for key, text in corpus.items():
+        (tmp_path / "texts" / f"{key}.txt").write_text(text)
+    script = shown("road")[0]
+    assert script.count("nudgevec ") == 5
+    said = ran(script, tmp_path)
+    assert f"{len(corpus)} documents" in said
+    patch = Patch.load(tmp_path / "run" / "patch.safetensors")
+    assert len(patch) > 5
+    with open_store(f"lancedb:{tmp_path}/db#docs") as store:
+        assert store.verify(patch).applied == len(patch)
+        store.revert(patch)
+        original = store.take(list(store.ids))
+    assert (original == static.embed([corpus[key.removesuffix(".txt")] for key in store.ids])).all()
+
+
+@pytest.mark.parametrize("kind", [Lance, Postgres])
+def test_use_it_on_your_vector_store(tmp_path, kind):
+    corpus = clicks(tmp_path, str)
+    store = kind(tmp_path)
+    store.fill(static.embed(list(corpus.values())), list(corpus))
+    before = store.everything()
+    script = re.sub(r"STORE=\S+", f"STORE='{store.url}'", shown("store")[0])
+    script = script.replace("$STORE", '"$STORE"').replace("st:all-MiniLM-L6-v2", "static")
+    said = ran(script, tmp_path)
+    assert "rows carry it" in said
+    assert "rows have their old vectors" in said
+    assert store.everything() == before

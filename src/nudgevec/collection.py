@@ -42,7 +42,8 @@ class Collection:
     documents: Items
     queries: Items
     qrels: dict[str, Qrels]
-    where: Path
+    where: Path | str
+    """A file or folder, or the url of a store."""
     dropped: int = field(default=0)
     """Judgements of documents or queries that are not there."""
     labels: dict[str, Any] | None = None
@@ -58,7 +59,7 @@ class Collection:
         return together
 
 
-def collected(name: str, documents: Items, queries: Items, qrels: dict[str, Qrels], where: Path) -> Collection:
+def collected(name: str, documents: Items, queries: Items, qrels: dict[str, Qrels], where: Path | str) -> Collection:
     """A collection whose parts fit together. Judgements about nothing are left out, with a warning."""
     for what, items in (("documents", documents), ("queries", queries)):
         if len(items) == 0:

@@ -1,7 +1,8 @@
 """A run: a collection tuned, measured on queries it never saw, and written to a folder.
 
 The folder holds ``patch.safetensors`` (the moved rows), ``run.json`` (every number), ``README.md`` (the same for
-people), ``queries.jsonl`` (each test query before and after) and ``documents.jsonl`` (each document that moved).
+people), ``queries.jsonl`` (each test query before and after), ``queries.safetensors`` (vectors of some of them, to try
+a store with) and ``documents.jsonl`` (each document that moved).
 It is written beside its place and moved there when it is complete.
 """
 
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
 import nudgevec
 from nudgevec.card import card
@@ -38,6 +41,8 @@ METHODS: dict[str, type[NudgeN]] = {each.method: each for each in (NudgeN, Nudge
 # Queries whose results are written down, of those that won and of those that lost.
 _SHOWN = 50
 _TOP = 10
+# Test queries whose vectors are kept.
+_ASKED = 1000
 
 
 @dataclass(frozen=True)
@@ -213,6 +218,8 @@ def write(run: Run, target: Path, *, overwrite: bool = False) -> dict[str, Any]:
     with made_whole(target) as draft:
         run.patch.save(draft / "patch.safetensors")
         _write_lines(draft / "queries.jsonl", _queries(run))
+        asked = run.ready.sides[TEST].vectors[run.before.query[:_ASKED]]
+        save_file({"test": np.ascontiguousarray(asked, np.float32)}, draft / "queries.safetensors")
         _write_lines(draft / "documents.jsonl", _moved(run))
         (draft / "README.md").write_text(card(facts), encoding="utf-8")
         (draft / "run.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -243,6 +250,17 @@ def load(folder: Path) -> tuple[dict[str, Any], Patch]:
     if facts.get("format") != "nudgevec-run-1":
         raise InputError(f"{folder} was not written by this version of nudgevec")
     return facts, Patch.load(folder / "patch.safetensors")
+
+
+def asked(folder: Path) -> Array:
+    """Vectors of test queries of a run folder."""
+    try:
+        vectors: Array = load_file(folder / "queries.safetensors")["test"]
+    except (OSError, SafetensorError) as error:
+        raise InputError(
+            f"{folder} has no queries to try the store with ({error}): tune again, or pass --check 0"
+        ) from None
+    return vectors
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

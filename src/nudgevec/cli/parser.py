@@ -35,6 +35,16 @@ def parser() -> argparse.ArgumentParser:
     inspect.add_argument("--top", type=int, default=5, metavar="K", help="how many of each (default 5)")
     inspect.add_argument("--json", action="store_true", help="print JSON")
 
+    index = verbs.add_parser("index", help="embed documents into a new LanceDB table")
+    index.add_argument("data", metavar="DATA", help="a folder of text files, or any other layout with texts")
+    index.add_argument("--store", required=True, metavar="URL", help="the table to make, like lancedb:db#docs")
+    index.add_argument("--embedder", default="static", metavar="SPEC", help="static (default), st:NAME or openai:NAME")
+    index.add_argument(
+        "--document-prefix", metavar="TEXT", help="put before every document (the model's own by default)"
+    )
+    index.add_argument("--json", action="store_true", help="print JSON")
+    index.add_argument("--quiet", action="store_true", help="no progress bars")
+
     for name, what in (
         ("apply", "put a run on a vector store"),
         ("revert", "take a run back from a vector store"),
@@ -44,6 +54,10 @@ def parser() -> argparse.ArgumentParser:
         if name != "status":
             verb.add_argument("run", metavar="RUN", help="a run folder")
         verb.add_argument("--store", required=True, metavar="URL", help="for example lancedb:///data/db#docs")
+        if name == "apply":
+            verb.add_argument(
+                "--check", type=int, default=200, metavar="N", help="try the store's search on N test queries (200)"
+            )
         verb.add_argument("--json", action="store_true", help="print JSON")
 
     _labels(verbs.add_parser("labels", help="the label log: import events, see what they are good for"))
@@ -110,14 +124,15 @@ def _folding(verb: argparse.ArgumentParser) -> None:
 
 
 def _data(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("data", metavar="DATA", help="BEIR, vectors, Hugging Face, LlamaIndex, or a store")
+    verb.add_argument("data", metavar="DATA", nargs="?", help="BEIR, vectors, Hugging Face, LlamaIndex, or a store")
+    verb.add_argument("--store", metavar="URL", help="a vector store in place of DATA, like lancedb:///data/db#docs")
     verb.add_argument(
         "--embedder", metavar="SPEC", help="static (default), st:NAME, openai:NAME or precomputed:NAME, for texts"
     )
     verb.add_argument(
         "--document-prefix", metavar="TEXT", help="put before every document (the model's own by default)"
     )
-    verb.add_argument("--labels", metavar="LOG", help="take queries and labels from a label log, not from DATA")
+    verb.add_argument("--labels", metavar="LOG", help="queries and labels: a label log, or events in .jsonl or .csv")
     _folding(verb)
     verb.add_argument("--query-prefix", metavar="TEXT", help="put before every query (the model's own by default)")
     verb.add_argument("--seed", type=int, help="of the split, where the data has none (default 0)")

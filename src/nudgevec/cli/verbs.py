@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -123,13 +124,60 @@ def synthesize(options: argparse.Namespace) -> None:
     verb.main(options)
 
 
+def index(options: argparse.Namespace) -> None:
+    """Embed documents into a new LanceDB table."""
+    import numpy as np
+
+    from nudgevec import readers
+    from nudgevec.embedders import embedded_documents
+    from nudgevec.errors import NudgeWarning, OptionError, VectorError
+    from nudgevec.stores import Address
+    from nudgevec.stores.lancedb_store import create
+
+    address = Address.parse(options.store)
+    if address.scheme != "lancedb":
+        raise OptionError(f"{address}: index makes LanceDB tables; other stores are filled with their own tools")
+    found = readers.documents(options.data)
+    quiet = options.quiet or options.json
+    vectors = embedded_documents(found, options.data, options.embedder, options.document_prefix, quiet)
+    rows = np.flatnonzero(vectors.any(axis=1)).tolist()
+    if not rows:
+        raise VectorError(f"{options.data}: all document vectors are zeros")
+    if len(rows) < len(vectors):
+        message = f"{len(vectors) - len(rows)} documents have no direction (no known word in them) and are left out"
+        warnings.warn(message, NudgeWarning, stacklevel=2)
+    texts = None if found.texts is None else [found.texts[row] for row in rows]
+    create(address, [found.ids[row] for row in rows], texts, vectors[rows])
+    if options.json:
+        _print_json({"documents": len(rows), "dim": vectors.shape[1], "embedder": options.embedder})
+    else:
+        print(f"{address}: {len(rows):,} documents, {vectors.shape[1]} dimensions, embedded with {options.embedder}")
+
+
 def apply(options: argparse.Namespace) -> None:
     """Put a run on a store."""
     from nudgevec import run
-    from nudgevec.stores import open_store
+    from nudgevec.stores import open_store, recall
 
     _, patch = run.load(Path(options.run))
-    _say_status(open_store(options.store).apply(patch), options)
+    queries: Any = run.asked(Path(options.run))[: options.check] if options.check > 0 else ()
+    found: dict[str, float] = {}
+    with open_store(options.store) as store:
+        if len(queries) and store.status().facts is None:
+            found["before"] = recall(store, queries)
+        status = store.apply(patch)
+        if len(queries):
+            found["after"] = recall(store, queries)
+        if options.json:
+            _print_json({**asdict(status), "search": {"queries": len(queries), "recall@10": found}})
+            return
+        print(f"{store.url}: {status}")
+    if found:
+        before = f" ({found['before']:.1%} before)" if "before" in found else ""
+        print(
+            f"The store's own search finds {found['after']:.1%}{before} of the true 10 nearest documents, asked "
+            f"{len(queries):,} test queries."
+        )
 
 
 def revert(options: argparse.Namespace) -> None:
@@ -138,9 +186,10 @@ def revert(options: argparse.Namespace) -> None:
     from nudgevec.stores import open_store
 
     _, patch = run.load(Path(options.run))
-    left = open_store(options.store).revert(patch)
+    with open_store(options.store) as store:
+        left = store.revert(patch)
     if options.json:
-        _say_status(left, options)
+        _print_json(asdict(left))
         return
     print(f"Taken back: {left.original:,} rows have their old vectors.")
     for what, rows in (("were changed by others and stay as they are", left.changed), ("are gone", left.gone)):
@@ -152,16 +201,12 @@ def status(options: argparse.Namespace) -> None:
     """What is in force in a store."""
     from nudgevec.stores import open_store
 
-    _say_status(open_store(options.store).status(), options)
-
-
-def _say_status(found: Any, options: argparse.Namespace) -> None:
-    from dataclasses import asdict
-
+    with open_store(options.store) as store:
+        found = store.status()
     if options.json:
         _print_json(asdict(found))
     else:
-        print(f"{options.store}: {found}")
+        print(f"{store.url}: {found}")
 
 
 def demo(options: argparse.Namespace) -> None:
@@ -180,8 +225,12 @@ def completion(options: argparse.Namespace) -> None:
 
 def _ready(options: argparse.Namespace) -> Any:
     from nudgevec import readers, run
+    from nudgevec.errors import OptionError
     from nudgevec.readers import log
 
+    if (options.data is None) == (options.store is None):
+        raise OptionError("say where the documents are: DATA, or --store URL")
+    options.data = options.data or options.store
     collection = (
         readers.read(options.data)
         if options.labels is None

@@ -7,6 +7,7 @@ A spec is ``static``, ``st:NAME`` (sentence-transformers), ``openai:NAME`` (any 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from nudgevec.collection import Collection, Items
@@ -90,11 +91,18 @@ def embedded(
     model = embedder(spec)
     own = tuple(given if given is not None else usual for given, usual in zip(prefixes, model.prefixes, strict=True))
     made, asked = (
-        _made(model, items, prefix, what, collection, quiet)
+        _made(model, items, prefix, what, collection.where, quiet)
         for what, items, prefix in zip(("documents", "queries"), (documents, queries), own, strict=True)
     )
     _check(made, asked, collection)
     return made, _array(asked), model.name
+
+
+def embedded_documents(items: Items, where: str, spec: str, prefix: str | None = None, quiet: bool = True) -> Array:
+    """Vectors of documents alone."""
+    model = embedder(spec)
+    made = _made(model, items, model.prefixes[0] if prefix is None else prefix, "documents", where, quiet)
+    return _array(made)
 
 
 def embed_texts(model: Embedder, texts: Sequence[str], prefix: str, what: str, quiet: bool) -> Array:
@@ -103,11 +111,11 @@ def embed_texts(model: Embedder, texts: Sequence[str], prefix: str, what: str, q
         return cache.filled([prefix + text for text in texts], model.embed, model.batch, progress)
 
 
-def _made(model: Embedder, items: Items, prefix: str, what: str, collection: Collection, quiet: bool) -> Array | Corpus:
+def _made(model: Embedder, items: Items, prefix: str, what: str, where: str | Path, quiet: bool) -> Array | Corpus:
     if items.vectors is not None:
         return items.vectors
     if items.images is None:
-        return embed_texts(model, _texts(items, what, collection), prefix, what, quiet)
+        return embed_texts(model, _texts(items, what, where), prefix, what, quiet)
     embed = getattr(model, "embed_images", None)
     if embed is None:
         raise OptionError(f"{model.name} reads texts, and the {what} are images: use a CLIP model, st:clip-ViT-B-32")
@@ -115,15 +123,15 @@ def _made(model: Embedder, items: Items, prefix: str, what: str, collection: Col
         return cache.filled(list(items.images), embed, model.batch, progress)
 
 
-def _texts(items: Items, what: str, collection: Collection) -> Sequence[str]:
+def _texts(items: Items, what: str, where: str | Path) -> Sequence[str]:
     if items.texts is None:
-        raise VectorError(f"{collection.where}: the {what} have neither texts nor vectors")
+        raise VectorError(f"{where}: the {what} have neither texts nor vectors")
     return items.texts
 
 
 def _array(vectors: Array | Corpus) -> Array:
     if isinstance(vectors, Corpus):
-        raise VectorError("query vectors must be an array in memory or a .npy file, not a store or a Parquet corpus")
+        raise VectorError("these vectors must be an array in memory or a .npy file, not a store or a Parquet corpus")
     return vectors
 
 

@@ -18,7 +18,8 @@ def read(collection: Collection, name: str) -> tuple[Array, Array]:
             "precomputed query vectors belong to the queries of the data, not to those of a label log: "
             "name the model that made them instead, so that the queries of the log go the same way"
         )
-    home = (collection.where if collection.where.is_dir() else collection.where.parent) / "embeddings"
+    where = Path(collection.where)
+    home = (where if where.is_dir() else where.parent) / "embeddings"
     folder = home / name
     if not name or not folder.is_dir():
         there = ", ".join(sorted(each.name for each in home.iterdir())) if home.is_dir() else "none"

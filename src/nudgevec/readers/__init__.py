@@ -7,13 +7,13 @@ from pathlib import Path
 
 from nudgevec.collection import Collection, Items
 from nudgevec.errors import InputError
-from nudgevec.stores import is_store, open_store
+from nudgevec.stores import Address, is_store, open_store
 
 
 def read(path: str | os.PathLike[str]) -> Collection:
     """The collection at this path, in any of the layouts nudgevec knows."""
     if isinstance(path, str) and is_store(path):
-        raise InputError(f"{path} is a store and has no labels: say with --labels where they are")
+        raise InputError(f"{Address.parse(path)} is a store and has no labels: say with --labels where they are")
     where = Path(path)
     if not where.exists():
         raise InputError(f"there is nothing at {where}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,23 +19,36 @@ from nudgevec.errors import InputError, LabelError, NudgeWarning
 from nudgevec.label_log import Event, LabelLog
 from nudgevec.readers import beir, qrels
 from nudgevec.readers.files import json_lines, numbered
-from nudgevec.stores import is_store
+from nudgevec.stores import Address, is_store
 
 
 def read(data: str, log: Path, **folding: Any) -> Collection:
     """The documents of ``data`` with the labels of a log; ``folding`` goes to ``LabelLog.labels``."""
     if not log.is_file():
         raise InputError(f"there is no label log at {log}")
-    with LabelLog(log) as events:
-        sides, spellings = events.labels(**folding), events.spellings()
+    with _opened(log) as found:
+        sides, spellings = found.labels(**folding), found.spellings()
     queries = list(dict.fromkeys(query for part in sides.values() for query in part))
     if not queries:
         raise LabelError(f"{log} holds no labels")
     asked = Items(queries, [spellings[query] for query in queries])
-    where = Path(data)
-    name = data.rpartition("#")[2] if is_store(data) else where.resolve().name
-    found = collected(name, readers.documents(data), asked, sides, where)
-    return replace(found, labels={"labels": str(log), **folding})
+    where = Address.parse(data) if is_store(data) else Path(data)
+    name = where.collection or Path(where.path).stem if isinstance(where, Address) else where.resolve().name
+    kept = where if isinstance(where, Path) else str(where)
+    made = collected(name, readers.documents(data), asked, sides, kept)
+    return replace(made, labels={"labels": str(log), **folding})
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[LabelLog]:
+    """A label log; a file of events is one for the moment."""
+    if path.suffix not in (".jsonl", ".csv"):
+        with LabelLog(path) as log:
+            yield log
+        return
+    with tempfile.TemporaryDirectory() as folder, LabelLog(Path(folder) / "labels.sqlite") as log:
+        log.extend(events(path, log.check))
+        yield log
 
 
 _FIELDS = {
@@ -122,9 +137,14 @@ def _judgements(path: Path, source: str, queries: Path | None) -> Iterator[Event
         raise InputError(f"{path} names queries by id: pass --queries queries.jsonl, so that their texts are known")
     found = beir.items(queries)
     texts = dict(zip(found.ids, found.texts or (), strict=True))
-    for query, grades in qrels.read_file(path).items():
-        if query not in texts:
-            raise LabelError(f"{path}: query {query!r} is not in {queries}")
+    judged = qrels.read_file(path)
+    unknown = [query for query in judged if query not in texts]
+    if unknown:
+        message = f"{path}: {len(unknown)} queries are not in {queries} and are left out, for example {unknown[0]!r}"
+        warnings.warn(message, NudgeWarning, stacklevel=2)
+    for query, grades in judged.items():
+        if query in unknown:
+            continue
         for document, grade in grades.items():
             yield Event(texts[query], document, value=grade, source=source)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from importlib import import_module
 
-from nudgevec.errors import OptionError
+from nudgevec.errors import NudgeError, OptionError, StoreError
 from nudgevec.stores.address import Address
-from nudgevec.stores.base import Status, Store
+from nudgevec.stores.base import Status, Store, told
 from nudgevec.stores.recall import recall
 
 __all__ = ["SCHEMES", "Address", "Status", "Store", "is_store", "open_store", "recall"]
@@ -46,5 +46,10 @@ def open_store(url: str) -> Store:
     odd = [name for name in address.options if name not in names]
     if odd and not any(each.kind is each.VAR_KEYWORD for each in parameters):
         raise OptionError(f"{address}: unknown option {odd[0]!r}; this store takes {', '.join(names)}")
-    store: Store = kind(address, **address.options)
+    try:
+        store: Store = kind(address, **address.options)
+    except NudgeError:
+        raise
+    except Exception as error:
+        raise StoreError(f"{address} cannot be opened: {address.hidden(told(error))}") from error
     return store

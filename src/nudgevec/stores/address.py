@@ -42,6 +42,10 @@ class Address:
             raise OptionError(f"{self}: which {what}? add it after a #, as in {self}#docs")
         return self.collection
 
+    def hidden(self, text: str) -> str:
+        """A text without the password."""
+        return text.replace(self.password, "***") if self.password else text
+
     def __str__(self) -> str:
         host = f"//{self.host}{'' if self.port is None else f':{self.port}'}" if self.host else ""
         return f"{self.scheme}:{host}{self.path}{'#' if self.collection else ''}{self.collection}"

@@ -12,7 +12,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 import nudgevec
 from nudgevec.corpus import Array, Corpus, Reader, lengths
-from nudgevec.errors import StoreError
+from nudgevec.errors import NudgeError, StoreError
 from nudgevec.patch import Patch, Patched
 
 # Vectors are of unit length when they are so close to it.
@@ -146,7 +146,7 @@ class Store(ABC):
 
     def apply(self, patch: Patch) -> Status:
         """Put a patch on. What a run that died left behind is finished."""
-        with self.alone():
+        with self._explained(), self.alone():
             return self._apply(patch)
 
     def _apply(self, patch: Patch) -> Status:
@@ -175,7 +175,7 @@ class Store(ABC):
 
     def revert(self, patch: Patch | None = None) -> Status:
         """Take the patch back. Rows that others have changed or removed since are left alone, and listed."""
-        with self.alone():
+        with self._explained(), self.alone():
             return self._revert(patch)
 
     def _revert(self, patch: Patch | None) -> Status:
@@ -195,6 +195,16 @@ class Store(ABC):
         self.drop_ledger()
         self.settle()
         return left
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Errors of a store's own library say where they come from and what to do."""
+        try:
+            yield
+        except (NudgeError, OSError):
+            raise
+        except Exception as error:
+            raise StoreError(f"{self.url}: {told(error)}; run the command again, it goes on from there") from error
 
     def status(self) -> Status:
         """What is in force."""
@@ -294,6 +304,12 @@ def _facts(patch: Patch) -> dict[str, Any]:
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "nudgevec": nudgevec.__version__,
     }
+
+
+def told(error: Exception) -> str:
+    """The first line of an error, and its kind."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _named(keys: Sequence[Hashable]) -> str:

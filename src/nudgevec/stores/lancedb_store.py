@@ -176,5 +176,23 @@ class LanceStore(Store):
         return Path(self.path) / f"{table}.lance"
 
 
+def create(address: Address, ids: Sequence[str], texts: Sequence[str] | None, vectors: Array) -> None:
+    """A new table with the usual columns."""
+    try:
+        import lancedb
+        import pyarrow
+    except ImportError:
+        raise MissingExtraError("LanceDB", "lancedb") from None
+    database, name = lancedb.connect(address.host + address.path), address.named("table")
+    if name in database.list_tables().tables:
+        raise StoreError(f"{address} is there already: choose another name, or drop the table first")
+    flat = pyarrow.array(np.ascontiguousarray(vectors, np.float32).ravel())
+    columns: dict[str, Any] = {"id": list(ids)}
+    if texts is not None:
+        columns["text"] = list(texts)
+    columns["vector"] = pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+    database.create_table(name, pyarrow.table(columns))
+
+
 def _literal(key: Hashable) -> str:
     return str(key) if isinstance(key, int) else "'" + str(key).replace("'", "''") + "'"

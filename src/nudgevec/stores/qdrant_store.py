@@ -52,7 +52,7 @@ class QdrantStore(Store):
                 port=address.port or 6333,
                 https=tls == "yes",
                 api_key=os.environ.get("QDRANT_API_KEY"),
-                prefer_grpc=False,
+                check_compatibility=False,
             )
             self._lock = lock_for(self.url)
         else:
