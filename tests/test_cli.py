@@ -297,7 +297,7 @@ def test_progress_is_shown_on_a_terminal_only(monkeypatch, capsys):
     monkeypatch.setattr(progress, "_BETWEEN", 0.0)
     for terminal in (True, False):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
-        with progress.Progress("working") as bar:
-            bar.begin(2)
-            bar.step()
-        assert ("1 of 2" in capsys.readouterr().err) == terminal
+        cli.main(["tune", "data", "--out", "run", "--overwrite"])
+        assert ("scanning documents" in capsys.readouterr().err) == terminal
+        cli.main(["tune", "data", "--out", "run", "--overwrite", "--quiet"])
+        assert capsys.readouterr().err == ""

@@ -20,6 +20,7 @@ import pytest
 
 import collections_on_disk as disk
 from nudgevec import NudgeM, NudgeN, Patch, cli, open_store
+from nudgevec.corpus import Reader
 from nudgevec.embedders import static
 from nudgevec.errors import MissingExtraError, NudgeError, OptionError, StoreError
 from nudgevec.stores import recall
@@ -87,6 +88,24 @@ def test_only_moved_rows_are_written_and_come_back_bit_for_bit(store):
     assert left.original == len(patch)
     assert same(store, store.everything(), before, moved)
     assert str(do(store, "status")) == "no patch is in force"
+
+
+def test_documents_come_in_the_order_of_their_ids(store):
+    made = vectors(rows=store.rows)
+    ids = [store.key(int(number)) for number in np.random.default_rng(0).permutation(store.rows)]
+    store.fill(made, ids)
+    for key in (ids[5], ids[100]):
+        store.delete(key)
+        store.add(key, made[ids.index(key)])
+    with open_store(store.url) as opened:
+        if store.shared:
+            store.change(ids[7], made[7])
+            store.add(store.key(9000), made[0])
+        parts = [vectors for _, vectors in Reader(opened).blocks()]
+        keys = list(opened.ids)
+    assert sorted(keys) == sorted(ids)
+    expected = made[[ids.index(key) for key in keys]]
+    np.testing.assert_allclose(np.concatenate(parts), expected, rtol=0, atol=store.slack)
 
 
 def test_twice_is_once(store):

@@ -1,9 +1,14 @@
-"""A line that says how far a long task is: on a terminal, after a second, and gone when it is done."""
+"""A line that says how far a long task is: on a terminal, after a second, and gone when it is done.
+
+The library is silent; the command line asks for these lines (``shown``).
+"""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 _AFTER = 1.0
@@ -11,12 +16,26 @@ _BETWEEN = 0.1
 _WIDTH = 30
 
 
-class Progress:
-    """Progress of one task. Silent where nobody watches (``quiet``, or stderr is not a terminal)."""
+_asked_for = False
 
-    def __init__(self, what: str, quiet: bool = False) -> None:
+
+@contextmanager
+def shown(wanted: bool = True) -> Iterator[None]:
+    """Show how far tasks are, meanwhile."""
+    global _asked_for
+    before, _asked_for = _asked_for, wanted
+    try:
+        yield
+    finally:
+        _asked_for = before
+
+
+class Progress:
+    """Progress of one task. Silent where nobody asked for it, or where stderr is not a terminal."""
+
+    def __init__(self, what: str) -> None:
         self.what = what
-        self.quiet = quiet or not sys.stderr.isatty()
+        self.quiet = not _asked_for or not sys.stderr.isatty()
         self.total = self.done = 0
         self.began = self.shown = time.monotonic()
         self.visible = False

@@ -80,10 +80,9 @@ def prepare(
     seed: int = 0,
     given_split: bool = True,
     prefixes: tuple[str | None, str | None] = (None, None),
-    quiet: bool = True,
 ) -> Ready:
     """Embed what is text, and deal the judged queries out."""
-    vectors, queries, made_by = embedded(collection, embedder, prefixes=prefixes, quiet=quiet)
+    vectors, queries, made_by = embedded(collection, embedder, prefixes=prefixes)
     documents, empty = _documents(collection, vectors)
     known = {key: row for row, key in enumerate(collection.queries.ids) if queries[row].any()}
     sides = split(collection, seed, given_split)

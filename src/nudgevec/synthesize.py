@@ -106,14 +106,13 @@ def synthesize(
     vectors: Array,
     embed: Callable[[list[str]], Array],
     chosen: Sequence[int],
-    quiet: bool = True,
 ) -> Outcome:
     """Ask for queries for the chosen documents, and log those that hold."""
     outcome = Outcome()
     known = {normalised(event.query) for event in log}
     usable = np.flatnonzero(vectors.any(axis=1))
     reader = Reader(ArrayCorpus(vectors[usable]))
-    with Progress("asking for queries", quiet) as progress:
+    with Progress("asking for queries") as progress:
         progress.begin(len(chosen))
         for start in range(0, len(chosen), _TOGETHER):
             some = chosen[start : start + _TOGETHER]

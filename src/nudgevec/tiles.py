@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from nudgevec.corpus import Array, Ints, Reader, check_finite, check_nonzero, lengths
 from nudgevec.errors import VectorError
+from nudgevec.progress import Progress
 
 Singles = npt.NDArray[np.float32]
 
@@ -87,12 +88,15 @@ class Tile:
 def tiles(reader: Reader, skip: Ints, first_width: int, width: int, *, cosine: bool) -> Iterator[Tile]:
     """All documents but those in ``skip`` (sorted), at most ``width`` at a time, ``first_width`` the first time."""
     wanted = first_width
-    for first, block in reader.blocks():
-        end = 0
-        while end < len(block):
-            offset, end = end, min(end + wanted, len(block))
-            hidden = skip[slice(*np.searchsorted(skip, [first + offset, first + end]))]
-            seen = np.delete(np.arange(end - offset), hidden - first - offset) if len(hidden) else None
-            if seen is None or len(seen):
-                yield Tile(reader, first + offset, block[offset:end], seen, cosine)
-                wanted = width
+    with Progress("scanning documents") as progress:
+        progress.begin(reader.rows)
+        for first, block in reader.blocks():
+            end = 0
+            while end < len(block):
+                offset, end = end, min(end + wanted, len(block))
+                hidden = skip[slice(*np.searchsorted(skip, [first + offset, first + end]))]
+                seen = np.delete(np.arange(end - offset), hidden - first - offset) if len(hidden) else None
+                if seen is None or len(seen):
+                    yield Tile(reader, first + offset, block[offset:end], seen, cosine)
+                    wanted = width
+                progress.step(end - offset)

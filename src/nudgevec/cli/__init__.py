@@ -21,11 +21,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show an emoji shows a "?"
+    from nudgevec import progress
     from nudgevec.cli import verbs
     from nudgevec.errors import NudgeError, NudgeWarning
 
     try:
-        with warnings.catch_warnings():
+        silent = getattr(options, "quiet", False) or getattr(options, "json", False)
+        with warnings.catch_warnings(), progress.shown(not silent):
             warnings.simplefilter("always", NudgeWarning)
             warnings.showwarning = _warn
             getattr(verbs, options.verb)(options)

@@ -37,16 +37,15 @@ def main(options: argparse.Namespace) -> None:
             _say_plan(options, len(chosen), expected, cost)
             return
         model = embedder(options.embedder)
-        vectors = embed_texts(model, documents.texts, model.prefixes[0], "documents", options.quiet or options.json)
+        vectors = embed_texts(model, documents.texts, model.prefixes[0], "documents")
         outcome = synthesize(
             plan,
             log,
             documents.ids,
             documents.texts,
             vectors,
-            lambda texts: embed_texts(model, texts, model.prefixes[1], "queries", True),
+            lambda texts: embed_texts(model, texts, model.prefixes[1], "queries"),
             chosen,
-            options.quiet or options.json,
         )
     if options.json:
         print(json.dumps(asdict(outcome), ensure_ascii=False))

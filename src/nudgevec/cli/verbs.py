@@ -138,8 +138,7 @@ def index(options: argparse.Namespace) -> None:
     if address.scheme != "lancedb":
         raise OptionError(f"{address}: index makes LanceDB tables; other stores are filled with their own tools")
     found = readers.documents(options.data)
-    quiet = options.quiet or options.json
-    vectors = embedded_documents(found, options.data, options.embedder, options.document_prefix, quiet)
+    vectors = embedded_documents(found, options.data, options.embedder, options.document_prefix)
     rows = np.flatnonzero(vectors.any(axis=1)).tolist()
     if not rows:
         raise VectorError(f"{options.data}: all document vectors are zeros")
@@ -244,7 +243,6 @@ def _ready(options: argparse.Namespace) -> Any:
         seed=options.seed or 0,
         given_split=not options.resplit,
         prefixes=(options.document_prefix, options.query_prefix),
-        quiet=options.quiet or options.json,
     )
 
 

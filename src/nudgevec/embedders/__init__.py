@@ -63,7 +63,6 @@ def embedded(
     spec: str | None = None,
     *,
     prefixes: tuple[str | None, str | None] = (None, None),
-    quiet: bool = True,
 ) -> tuple[Array | Corpus, Array, str]:
     """Vectors of all documents and all queries of a collection, in its order, and the name of what made them.
 
@@ -91,35 +90,35 @@ def embedded(
     model = embedder(spec)
     own = tuple(given if given is not None else usual for given, usual in zip(prefixes, model.prefixes, strict=True))
     made, asked = (
-        _made(model, items, prefix, what, collection.where, quiet)
+        _made(model, items, prefix, what, collection.where)
         for what, items, prefix in zip(("documents", "queries"), (documents, queries), own, strict=True)
     )
     _check(made, asked, collection)
     return made, _array(asked), model.name
 
 
-def embedded_documents(items: Items, where: str, spec: str, prefix: str | None = None, quiet: bool = True) -> Array:
+def embedded_documents(items: Items, where: str, spec: str, prefix: str | None = None) -> Array:
     """Vectors of documents alone."""
     model = embedder(spec)
-    made = _made(model, items, model.prefixes[0] if prefix is None else prefix, "documents", where, quiet)
+    made = _made(model, items, model.prefixes[0] if prefix is None else prefix, "documents", where)
     return _array(made)
 
 
-def embed_texts(model: Embedder, texts: Sequence[str], prefix: str, what: str, quiet: bool) -> Array:
+def embed_texts(model: Embedder, texts: Sequence[str], prefix: str, what: str) -> Array:
     """Vectors of texts, from the cache where they are there."""
-    with Cache(model.name if model.keep else None) as cache, Progress(f"embedding {what}", quiet) as progress:
+    with Cache(model.name if model.keep else None) as cache, Progress(f"embedding {what}") as progress:
         return cache.filled([prefix + text for text in texts], model.embed, model.batch, progress)
 
 
-def _made(model: Embedder, items: Items, prefix: str, what: str, where: str | Path, quiet: bool) -> Array | Corpus:
+def _made(model: Embedder, items: Items, prefix: str, what: str, where: str | Path) -> Array | Corpus:
     if items.vectors is not None:
         return items.vectors
     if items.images is None:
-        return embed_texts(model, _texts(items, what, where), prefix, what, quiet)
+        return embed_texts(model, _texts(items, what, where), prefix, what)
     embed = getattr(model, "embed_images", None)
     if embed is None:
         raise OptionError(f"{model.name} reads texts, and the {what} are images: use a CLIP model, st:clip-ViT-B-32")
-    with Cache(model.name) as cache, Progress(f"embedding {what}", quiet) as progress:
+    with Cache(model.name) as cache, Progress(f"embedding {what}") as progress:
         return cache.filled(list(items.images), embed, model.batch, progress)
 
 

@@ -79,7 +79,7 @@ class Store(ABC):
 
     @abstractmethod
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        """All documents."""
+        """All documents, in the order of ``ids``."""
 
     @abstractmethod
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
@@ -143,6 +143,12 @@ class Store(ABC):
         if missing:
             raise StoreError(f"{self.url} has no document {missing[0]!r}")
         return np.stack([found[key] for key in ids])
+
+    def _taken(self, ids: Sequence[Hashable], count: int) -> Iterator[tuple[Sequence[Hashable], Array]]:
+        """These documents in this order, so many at a time."""
+        for start in range(0, len(ids), count):
+            piece = ids[start : start + count]
+            yield piece, self.take(piece)
 
     def apply(self, patch: Patch) -> Status:
         """Put a patch on. What a run that died left behind is finished."""

@@ -80,7 +80,7 @@ class ChromaStore(Store):
             return None
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        yield from self.fetch(self.ids)
+        yield from self._taken(self.ids, _BATCH)
 
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
         yield from _fetched(self.collection, ids)

@@ -100,7 +100,7 @@ class MilvusStore(Store):
             found.close()
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        yield from self.fetch(self.ids)
+        yield from self._taken(self.ids, _BATCH)
 
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
         for start in range(0, len(ids), _BATCH):

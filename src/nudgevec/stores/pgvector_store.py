@@ -22,6 +22,8 @@ from nudgevec.stores.base import Ledger, Store
 _BATCH = 4096
 # Seconds to wait for another command, which may have died a moment ago.
 _PATIENCE = 3
+# Every scan begins at the beginning, not where another one is.
+_IN_ORDER = "SET synchronize_seqscans = off"
 _OPERATORS = {"cosine": "<=>", "dot": "<#>", "l2": "<->"}
 _METRICS = {"cosine_ops": "cosine", "ip_ops": "dot", "l2_ops": "l2"}
 _NUMBERS = {"vector": ">f4", "halfvec": ">f2"}
@@ -70,6 +72,7 @@ class PgStore(Store):
         self._conninfo = _conninfo(address, libpq)
         try:
             self.connection = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None)
+            self.connection.execute(_IN_ORDER)
         except psycopg.OperationalError as error:
             raise StoreError(f"{self.url}: {_first_line(error)}") from None
         except psycopg.ProgrammingError:
@@ -121,11 +124,18 @@ class PgStore(Store):
         return names[0]
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
+        done = 0
         # The server hands out block by block, within a transaction of its own.
         with self.psycopg.connect(self._conninfo) as connection, connection.cursor("nudgevec", binary=True) as cursor:
+            connection.execute(_IN_ORDER)
             cursor.execute(f"SELECT {self._key}, {self._sent} FROM {self.table}")
             while block := cursor.fetchmany(_BATCH):
+                if [key for key, _ in block] != self.ids[done : done + len(block)]:
+                    break
                 yield self._unpacked(block)
+                done += len(block)
+        # Others wrote since the ids were read: the rest is asked for by name.
+        yield from self._taken(self.ids[done:], _BATCH)
 
     @property
     def _sent(self) -> str:

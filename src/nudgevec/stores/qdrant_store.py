@@ -121,7 +121,7 @@ class QdrantStore(Store):
                 return
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        yield from self.fetch(self.ids)
+        yield from self._taken(self.ids, _BATCH)
 
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
         shown = [self.id_field] if self.id_field else False

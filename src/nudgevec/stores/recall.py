@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nudgevec.corpus import Array, Floats, lengths
+from nudgevec.progress import Progress
 from nudgevec.stores.base import Store
 
 # Scores this close, relative to the largest, are a tie: it does not matter which of them is found.
@@ -15,10 +16,13 @@ def recall(store: Store, queries: Array, count: int = 10) -> float:
     """The share of the ``count`` nearest documents that the store's own search finds, by its own metric."""
     queries = np.asarray(queries, np.float64)
     best = np.full((len(queries), 0), -np.inf)
-    for _, vectors in store.blocks():
-        best = np.concatenate([best, _scores(store, queries, vectors)], axis=1)
-        if best.shape[1] > count:
-            best = -np.partition(-best, count - 1, axis=1)[:, :count]
+    with Progress("trying the store's search") as progress:
+        progress.begin(len(store.ids))
+        for _, vectors in store.blocks():
+            best = np.concatenate([best, _scores(store, queries, vectors)], axis=1)
+            if best.shape[1] > count:
+                best = -np.partition(-best, count - 1, axis=1)[:, :count]
+            progress.step(len(vectors))
     wanted = best.shape[1]
     if wanted == 0 or len(queries) == 0:
         return 1.0
