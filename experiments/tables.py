@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 
 INK, LINE, MARK, GRID = "#22252b", "#2f6fb7", "#d1495b", "#d9dce1"
 COLOURS = (LINE, MARK, "#3a8f5c", "#b8860b", "#7a5ba6", "#4aa3a2", "#8a8f98", INK)
@@ -80,7 +77,7 @@ def panels(count: int, columns: int | None = None, width: float = 3.4, height: f
     columns = columns or count
     rows = -(-count // columns)
     size = max(5.0, width * columns), height * rows
-    figure, axes = plt.subplots(rows, columns, figsize=size, dpi=140, layout="constrained", squeeze=False)
+    figure, axes = _pyplot().subplots(rows, columns, figsize=size, dpi=140, layout="constrained", squeeze=False)
     axes = list(axes.ravel()[:count])
     for each in axes:
         each.spines[["top", "right"]].set_visible(False)
@@ -110,4 +107,15 @@ def bars(path: Path, panel: dict[str, dict[str, Mean]], label: str, columns: int
 def save(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
-    plt.close(figure)
+    _pyplot().close(figure)
+
+
+@functools.cache
+def _pyplot() -> Any:
+    """Imported when something is drawn: the GPU part measures and draws nothing."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot
+
+    return matplotlib.pyplot

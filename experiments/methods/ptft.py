@@ -27,10 +27,9 @@ def ptft(problem: Problem, settings: Settings) -> Tuned:
     model = pretrained(settings, problem.device)
     data = problem.data
     documents, queries = Texts(model, data.document_texts), Texts(model, data.query_texts)
-    half = torch.autocast(problem.device, torch.bfloat16, enabled=problem.device == "cuda")
 
     def similarity(numbers: np.ndarray, rows: np.ndarray) -> Tensor:
-        with half:
+        with torch.autocast(problem.device, torch.bfloat16, enabled=problem.device == "cuda"):
             asked, found = queries.vectors(numbers), documents.vectors(rows)
         return asked.float() @ found.float().T
 
@@ -42,9 +41,8 @@ def ptft(problem: Problem, settings: Settings) -> Tuned:
 
     @torch.no_grad()
     def validate() -> dict[str, Any]:
-        with half:
-            found = documents.embedded(rows)
-            asked = {name: queries.embedded(numbers[rankings[name].answered]) for name, numbers in watched.items()}
+        found = documents.embedded(rows)
+        asked = {name: queries.embedded(numbers[rankings[name].answered]) for name, numbers in watched.items()}
         return {name: ranking.mean(asked[name] @ found.T) for name, ranking in rankings.items()}
 
     history = train(model, similarity, problem, settings, validate)
@@ -66,7 +64,8 @@ def pretrained(settings: Settings, device: str) -> torch.nn.Module:
     """The model, with only its last layer (and what comes after it) trainable where the settings say so."""
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(_found(settings["model"])), device=device).float()
+    kinds = {"dtype": torch.float32}
+    model = SentenceTransformer(str(_found(settings["model"])), device=device, model_kwargs=kinds)
     model.max_seq_length = settings["tokens"]
     if settings["trained"] == "last layer":
         layers = model[0].auto_model.encoder.layer
@@ -101,7 +100,7 @@ class Texts:
     def embedded(self, numbers: np.ndarray, batch: int = 256) -> Tensor:
         """The same for many texts, those of similar length together."""
         order = np.argsort([len(self.tokens[number]) for number in numbers], kind="stable")
-        made = [self.vectors(numbers[order[start : start + batch]]).float() for start in range(0, len(order), batch)]
+        made = [self.vectors(numbers[order[start : start + batch]]) for start in range(0, len(order), batch)]
         return torch.cat(made)[torch.from_numpy(np.argsort(order)).to(made[0].device)]
 
 
