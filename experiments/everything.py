@@ -24,10 +24,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     added, rest = parser.parse_known_args(arguments)
     chosen = options(__doc__, rest)
     for folder in added.add:
-        shutil.copytree(folder, chosen.cache, dirs_exist_ok=True)
+        add(folder, chosen.cache)
     for command in COMMANDS:
         print(f"{command} ...", flush=True)
         importlib.import_module(command).main(rest)
+
+
+def add(folder: Path, cache: Path) -> None:
+    """Bring runs to the cache. Those that are there already stay; run times of another machine are replaced."""
+    for path in folder.rglob("*.json"):
+        target = cache / path.relative_to(folder)
+        if not target.exists() or path.parent.name == "run_time":
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import run_time
 import torch
@@ -20,9 +22,12 @@ from methods import settings_of
 from runs import Options, result
 
 MODEL = "MiniLM"
+PTFT = ("PTFT", "PTFT-L")
+Job = tuple[Options, str, str, int, str | None]
+"""Options, data set, method, seed, folder of the model."""
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--weights", help="folder of the pre-trained model; the settings' own by default")
@@ -30,37 +35,38 @@ def main() -> None:
     parser.add_argument("--data", default="scifact,nfcorpus")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--workers", type=int, default=4, help="runs at a time; run times are always taken alone")
+    parser.add_argument("--threads", type=int, default=4, help="of PyTorch, in each of them")
     parser.add_argument("--device", default="cuda")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     names, seeds = tuple(given.data.split(",")), tuple(int(seed) for seed in given.seeds.split(","))
-    chosen = Options(names, (MODEL,), seeds, given.device, given.cache, given.cache / "results", threads=4)
+    chosen = Options(names, (MODEL,), seeds, given.device, given.cache, given.cache, given.threads, ptft=True)
     parts = given.parts.split(",")
-    jobs = []
-    if "ptft" in parts:
-        # The larger set first: what takes longest should not begin last.
-        jobs = [
-            (chosen, name, method, seed, given.weights) for name in names[::-1] for seed in seeds for method in PTFT
-        ]
-    with ProcessPoolExecutor(given.workers, multiprocessing.get_context("spawn")) as pool:
-        list(pool.map(_run, jobs))
-        if "training" in parts:
-            list(pool.map(_watch, [(chosen, name, given.weights) for name in names]))
+    # The larger set first: what takes longest should not begin last.
+    jobs = [(chosen, name, each, seed, given.weights) for name in names[::-1] for seed in seeds for each in PTFT]
+    watched = [(chosen, name) for name in names]
+    if given.workers == 1:
+        _in_turn(map, jobs if "ptft" in parts else [], watched if "training" in parts else [])
+    else:
+        with ProcessPoolExecutor(given.workers, multiprocessing.get_context("spawn")) as pool:
+            _in_turn(pool.map, jobs if "ptft" in parts else [], watched if "training" in parts else [])
     if "time" in parts:
         run_time.measure(chosen)
 
 
-PTFT = ("PTFT", "PTFT-L")
+def _in_turn(each: Any, jobs: list[Job], watched: list[tuple[Options, str]]) -> None:
+    list(each(_run, jobs))
+    list(each(_watch, watched))
 
 
-def _run(job: tuple[Options, str, str, int, str | None]) -> None:
+def _run(job: Job) -> None:
     chosen, name, method, seed, weights = job
     torch.set_num_threads(chosen.threads)
     settings = settings_of(method)
     result(chosen, name, MODEL, method, seed, {**settings, "model": weights or settings["model"]})
 
 
-def _watch(job: tuple[Options, str, str | None]) -> None:
-    chosen, name, _ = job
+def _watch(job: tuple[Options, str]) -> None:
+    chosen, name = job
     torch.set_num_threads(chosen.threads)
     training.watched(chosen, name, MODEL, "PTFT")
 

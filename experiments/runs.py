@@ -39,6 +39,8 @@ class Options:
     cache: Path
     target: Path
     threads: int
+    ptft: bool = False
+    """Run PTFT where it was not run yet; the other experiments only show what ``gpu.py`` has left."""
 
 
 def options(description: str | None, arguments: Sequence[str] | None = None) -> Options:
@@ -103,13 +105,13 @@ def result(
 ) -> dict[str, Any] | None:
     """The result of one run: from its file, or made now and kept.
 
-    None for PTFT where it was not run: it needs a model with weights and a GPU (``gpu.py``).
+    None for PTFT where it was not run.
     """
     settings = settings_of(method) if settings is None else settings
     path = where(chosen.cache, name, model, method, seed, settings, split)
     if path.is_file():
         return json.loads(path.read_text())
-    if method.startswith("PTFT") and (chosen.device == "cpu" or model != "MiniLM"):
+    if method.startswith("PTFT") and not chosen.ptft:
         return None
     task, parts = problem(name, model, seed, chosen.device, split)
     began = time.perf_counter()

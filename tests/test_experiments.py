@@ -403,7 +403,8 @@ def folder(tmp_path, monkeypatch):
         np.save(home / "embeddings" / corpora.MODEL / "queries.npy", data.queries.astype(np.float16))
     shutil.copytree(methods.CONFIG, tmp_path / "config")
     for path in (tmp_path / "config").glob("*.toml"):
-        text = path.read_text().replace("steps = 2000", "steps = 40").replace("iterations = 300", "iterations = 5")
+        text = path.read_text().replace("steps = 2000", "steps = 20").replace("iterations = 300", "iterations = 5")
+        text = text.replace("steps = 1000", "steps = 4").replace("tokens = 256", "tokens = 16")
         path.write_text(text)
         tomllib.loads(text)
     monkeypatch.setattr(methods, "CONFIG", tmp_path / "config")
@@ -449,3 +450,21 @@ def test_every_experiment_runs_and_runs_again_from_what_it_kept(folder, command,
         monkeypatch.setattr(importlib.import_module("runs"), "tune", None)
         module.main(arguments)
         assert table.read_text() == text
+
+
+def test_what_the_gpu_part_leaves_is_shown_by_the_others(folder, tiny_model):
+    everything, gpu, main_tables, training = map(
+        importlib.import_module, ("everything", "gpu", "main_tables", "training")
+    )
+    there = folder / "gpu"
+    threads = ["--threads", str(torch.get_num_threads())]
+    common = ["--data", "toy", "--seeds", "0", *threads]
+    gpu.main(["--device", "cpu", "--workers", "1", "--weights", tiny_model, "--cache", str(there), *common])
+    times = json.loads((there / "run_time" / "CPU.json").read_text())
+    assert {"NUDGE-N", "PTFT", "PTFT-L"} <= set(times["seconds"]["toy"])
+    everything.add(there, folder / "cache")
+    arguments = ["--models", "MiniLM", "--cache", str(folder / "cache"), "--target", str(folder), *common]
+    main_tables.main(arguments)
+    assert "| PTFT-L |" in (folder / "main.md").read_text()
+    training.main(arguments)
+    assert "| toy | PTFT | end |" in (folder / "training.md").read_text()
