@@ -67,10 +67,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _means(chosen: Options, name: str, model: str) -> dict[str, dict[str, Mean]]:
     found = {}
+    asked = [result(chosen, name, model, NONE, seed)["tests"]["test"]["query"] for seed in chosen.seeds]
     for row, (method, changed) in ROWS.items():
         settings = {**settings_of(method), **changed} if changed else None
         results = [result(chosen, name, model, method, seed, settings) for seed in chosen.seeds]
         if all(each is not None for each in results):
+            if [each["tests"]["test"]["query"] for each in results] != asked:
+                raise SystemExit(f"{name}, {model}: {method} was tested on other queries than no fine-tuning.")
             found[row] = {metric: mean(results, metric) for metric in METRICS}
     return found
 
