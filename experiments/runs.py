@@ -88,6 +88,7 @@ def data_set(name: str, model: str) -> corpora.DataSet:
     return corpora.load(name, model).unit()
 
 
+@functools.lru_cache(maxsize=8)
 def problem(name: str, model: str, seed: int, device: str, split: Any = random_split) -> tuple[Problem, Split]:
     data = data_set(name, model)
     parts = split(data, seed)

@@ -46,10 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 for method in METHODS
                 if method != NONE
             }
-            for title, rows in {"average": together, **means}.items()
             for test in TESTS
+            for title, rows in {"average": together, **means}.items()
         }
-        bars(chosen.target / f"shift-{model}.png", panel, "change of NDCG@10 x 100", columns=2)
+        bars(chosen.target / f"shift-{model}.png", panel, "change of NDCG@10 x 100", columns=1 + len(means))
     write(chosen.target / "shift.md", lines)
 
 

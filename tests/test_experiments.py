@@ -409,9 +409,12 @@ def folder(tmp_path, monkeypatch):
         tomllib.loads(text)
     monkeypatch.setattr(methods, "CONFIG", tmp_path / "config")
     monkeypatch.setenv("NUDGEVEC_DATA", str(tmp_path / "data"))
-    importlib.import_module("runs").data_set.cache_clear()
+    runs = importlib.import_module("runs")
+    runs.data_set.cache_clear()
+    runs.problem.cache_clear()
     yield tmp_path
-    importlib.import_module("runs").data_set.cache_clear()
+    runs.data_set.cache_clear()
+    runs.problem.cache_clear()
 
 
 COMMANDS = {
