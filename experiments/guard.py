@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import datasets
+import corpora
 import numpy as np
 
 from nudgevec import NudgeM, NudgeN, evaluate
@@ -34,8 +34,8 @@ def main(target: Path) -> None:
         "|---|---|---|---|---|---|---|",
     ]
     by_size: dict[int, list[list[float]]] = {size: [] for size in SIZES}
-    for name in datasets.names():
-        data = datasets.load(name)
+    for name in corpora.names():
+        data = corpora.load(name)
         for method in (NudgeN, NudgeM):
             for metric in METRICS:
                 for size in SIZES:
@@ -65,7 +65,7 @@ def main(target: Path) -> None:
     target.write_text("\n".join(lines) + "\n")
 
 
-def _change(data: datasets.DataSet, tuner: NudgeN, test) -> float:
+def _change(data: corpora.DataSet, tuner: NudgeN, test) -> float:
     if len(tuner.patch_) == 0:
         return 0.0
     versions = data.documents, tuner.transform(data.documents)

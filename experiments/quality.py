@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import datasets
+import corpora
 import numpy as np
 
 from nudgevec import NudgeM, NudgeMN, NudgeN, NudgeNU, evaluate
@@ -20,7 +20,7 @@ def main(target: Path) -> None:
     lines = [
         "# Quality on unseen queries",
         "",
-        f"`python experiments/quality.py`: NDCG@10 x 100 on the test queries, vectors of {datasets.MODEL}, the",
+        f"`python experiments/quality.py`: NDCG@10 x 100 on the test queries, vectors of {corpora.MODEL}, the",
         f"paper's 0.7/0.1/0.2 split over all queries of a set. Each line is over the test queries of {len(SEEDS)}",
         "random splits together; the interval is the 95% bootstrap interval of the mean change. The step was chosen on",
         "the validation queries for NDCG@10.",
@@ -28,8 +28,8 @@ def main(target: Path) -> None:
         "| data set | documents | queries | method | before | after | change | 95% interval | better / worse | gamma |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for name in datasets.names():
-        data = datasets.load(name)
+    for name in corpora.names():
+        data = corpora.load(name)
         for method in (NudgeN, NudgeM, NudgeMN, NudgeNU):
             scores, gammas = [], []
             for seed in SEEDS:

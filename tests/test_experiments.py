@@ -1,0 +1,473 @@
+"""The paper's methods and experiments: their mathematics on toy problems, and every command from end to end."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import sys
+import tomllib
+import types
+
+import corpora
+import hub
+import methods
+import numpy as np
+import pytest
+import torch
+from methods import METHODS, NONE, combinations, settings_of, tune
+from methods.adapter import Adapter
+from methods.contrastive import pairs, ranking_loss
+from methods.protocol import Problem, Ranking
+
+from nudgevec import NudgeM, evaluate
+
+WORDS = [f"w{number}" for number in range(40)]
+
+
+def unit(rows):
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def toy(documents=60, queries=240, dim=12, seed=0):
+    """Queries lie around a rotated and scattered version of the one document they ask for."""
+    random = np.random.default_rng(seed)
+    vectors = unit(random.standard_normal((documents, dim)))
+    turn = np.linalg.qr(np.eye(dim) + 0.3 * random.standard_normal((dim, dim)))[0]
+    turn *= np.sign(np.diag(turn))
+    answer = random.integers(0, documents, queries)
+    asked = unit(vectors[answer] @ turn + 0.15 * random.standard_normal((queries, dim)))
+    document_texts = [" ".join(WORDS[each] for each in random.integers(0, 40, 6)) for _ in range(documents)]
+    query_texts = [" ".join(document_texts[row].split()[:3][::-1]) for row in answer]
+    labels = [{int(row): 1.0} for row in answer]
+    return corpora.DataSet("toy", vectors, asked, labels, 0, document_texts, query_texts)
+
+
+@pytest.fixture
+def problem():
+    data = toy()
+    train, validation, _ = data.deal(0)
+    return Problem(data, train, validation)
+
+
+def settings(method, **changed):
+    """One plain set of settings: the first point of the grid, with changes."""
+    return {**combinations(settings_of(method))[0], **changed}
+
+
+# Iterative variants.
+
+
+@pytest.mark.parametrize("iterations", [1, 7, 40])
+def test_nudge_im_with_alpha_t_equal_to_gamma_is_nudge_m(problem, iterations):
+    data = problem.data
+    closed = NudgeM("capped_recall@1", guard=0).fit(
+        data.documents, data.part(problem.train), data.part(problem.validation)
+    )
+    assert closed.gamma_ > 0
+    steps = settings("NUDGE-IM", iterations=iterations, rate=closed.gamma_ / iterations)
+    iterative = tune("NUDGE-IM", problem, {**steps, "watch": True})
+    # The best iteration may be an earlier one with the same score; the last one is gamma*, and is as good.
+    assert iterative.facts["history"][-1]["validation"] == pytest.approx(closed.choice_.after)
+    assert iterative.validation == pytest.approx(closed.choice_.after)
+    last = tune("NUDGE-IM", problem, {**steps, "iterations": iterative.facts["step"]})
+    gamma = closed.gamma_ * iterative.facts["step"] / iterations
+    same = NudgeM(gamma=gamma).fit(data.documents, data.part(problem.train)).transform(data.documents)
+    np.testing.assert_allclose(last.documents, same, atol=2e-6)
+
+
+def test_nudge_in_keeps_unit_length_and_moves_only_labelled_documents(problem):
+    tuned = tune("NUDGE-IN", problem, settings("NUDGE-IN", iterations=30, rate=0.02))
+    assert tuned.facts["step"] > 0
+    np.testing.assert_allclose(np.linalg.norm(tuned.documents, axis=1), 1.0, atol=1e-6)
+    touched = {row for number in problem.train for row in problem.data.labels[number]}
+    still = [row for row in range(len(tuned.documents)) if row not in touched]
+    assert (tuned.documents[still] == problem.data.documents[still]).all()
+
+
+def test_the_penalty_of_nudge_imr_keeps_documents_shorter(problem):
+    steps = {"metric": "capped_recall@1", "iterations": 20, "rate": 0.05}
+    free, held = (tune("NUDGE-IM+R", problem, {**steps, "penalty": penalty}) for penalty in (0.0, 5.0))
+    plain = tune("NUDGE-IM", problem, steps)
+    np.testing.assert_array_equal(free.documents, plain.documents)
+    long, short = (np.linalg.norm(each.documents, axis=1).max() for each in (free, held))
+    assert short < long
+
+
+# Adapters.
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4])
+def test_the_adapter_is_the_identity_at_step_0(layers):
+    queries = torch.from_numpy(unit(np.random.default_rng(layers).standard_normal((50, 16))))
+    queries[0] = 0.0
+    queries[0, 3] = -1.0
+    with torch.no_grad():
+        assert (Adapter(16, layers)(queries) - queries).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize(("method", "layers"), [("Adapter", 1), ("Adapter", 2), ("Adapter-L", 1)])
+def test_the_loss_of_the_adapter_goes_down_and_validation_never_does(problem, method, layers):
+    tuned = tune(method, problem, settings(method, layers=layers, steps=120, validate_every=20, batch=32, rate=3e-3))
+    losses = [line["loss"] for line in tuned.facts["history"][1:]]
+    assert losses[-1] < 0.9 * losses[0]
+    before = tune(NONE, problem).validation
+    assert tuned.facts["history"][0]["validation"] == pytest.approx(before)
+    assert tuned.validation >= before
+    assert tuned.facts["step"] > 0
+    assert measured(tuned, problem, problem.validation) == pytest.approx(tuned.validation)
+
+
+def test_an_adapter_that_learns_nonsense_is_left_at_the_identity(problem):
+    for number in problem.train:
+        problem.data.labels[number] = {(row + 30) % 60: 1.0 for row in problem.data.labels[number]}
+    tuned = tune("Adapter", problem, settings("Adapter", steps=60, validate_every=20, rate=1e-1))
+    assert tuned.facts["step"] == 0
+    assert len(tuned.facts["history"]) == 2, "the first validation is more than 5% down, and training stops"
+    np.testing.assert_allclose(tuned.queries(problem.validation), problem.data.queries[problem.validation], atol=1e-6)
+
+
+def test_the_ranking_loss_by_hand():
+    similarity = torch.tensor([[0.9, 0.2, 0.6], [0.1, 0.8, 0.7], [0.5, 0.4, 0.3]])
+    known = torch.eye(3, dtype=torch.bool)
+    known[0, 2] = True
+    weights = np.exp(10 * similarity.numpy().astype(np.float64))
+    weights[0, 2] = 0.0
+    expected = -np.log(np.diag(weights) / weights.sum(axis=1)).mean()
+    assert float(ranking_loss(similarity, known, 10.0)) == pytest.approx(expected, rel=1e-5)
+    weights[weights < np.exp(10 * 0.45)] = 0.0
+    np.fill_diagonal(weights, np.exp(10 * np.diag(similarity.numpy())))
+    expected = -np.log(np.diag(weights) / weights.sum(axis=1)).mean()
+    assert float(ranking_loss(similarity, known, 10.0, threshold=0.45)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_batches_hold_training_pairs_only_and_know_all_answers(problem):
+    data = problem.data
+    data.labels[problem.train[0]][5] = 2.0
+    for _, (query, row, known) in zip(range(20), pairs(problem, 16, 0), strict=False):
+        assert set(query) <= set(problem.train)
+        assert (known == [[each in data.labels[number] for each in row] for number in query]).all()
+        assert known.diagonal().all()
+
+
+# Fine-tuning the model.
+
+
+@pytest.fixture(scope="module")
+def tiny_model(tmp_path_factory):
+    """A transformer of two layers with random weights."""
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = tmp_path_factory.mktemp("model")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=len(words), max_position_embeddings=32, **sizes)).save_pretrained(folder)
+    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def texts(tiny_model):
+    """The toy problem with the vectors of the tiny model."""
+    from methods.ptft import Texts, pretrained
+
+    data = toy(documents=30, queries=90)
+    model = pretrained({"model": tiny_model, "tokens": 16, "trained": "full"}, "cpu")
+    with torch.no_grad():
+        kinds = (data.document_texts, data.query_texts)
+        documents, queries = (Texts(model, each).embedded(np.arange(len(each))).numpy() for each in kinds)
+    data = corpora.DataSet("toy", documents, queries, data.labels, 0, data.document_texts, data.query_texts)
+    train, validation, _ = data.deal(0)
+    return Problem(data, train, validation)
+
+
+QUICK = {"tokens": 16, "batch": 16, "steps": 20, "validate_every": 5, "rate": 2e-3, "stop_drop": 1.0}
+
+
+@pytest.mark.parametrize("method", ["PTFT", "PTFT-L"])
+def test_ptft_learns_and_keeps_its_best_checkpoint(texts, tiny_model, method):
+    tuned = tune(method, texts, settings(method, model=tiny_model, **QUICK))
+    history = tuned.facts["history"]
+    assert history[-1]["loss"] < history[1]["loss"]
+    assert tuned.validation == max(line["validation"] for line in history)
+    assert tuned.facts["step"] > 0
+    assert tuned.validation > tune(NONE, texts).validation
+    from methods.ptft import candidates
+
+    rows = candidates(texts)
+    place = {row: number for number, row in enumerate(rows.tolist())}
+    ranking = Ranking([{place[row]: 1.0 for row in entry} for entry in texts.labels(texts.validation)], QUICK_METRIC)
+    scores = torch.from_numpy(tuned.queries(texts.validation)) @ torch.from_numpy(tuned.documents[rows]).T
+    assert ranking.mean(scores) == pytest.approx(tuned.validation)
+
+
+QUICK_METRIC = "capped_recall@1"
+
+
+def test_ptft_of_the_last_layer_leaves_the_others_alone(tiny_model):
+    from methods.ptft import pretrained
+
+    model = pretrained({"model": tiny_model, "tokens": 16, "trained": "last layer"}, "cpu")
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert trained
+    assert all("layer.1." in name for name in trained)
+
+
+def test_validation_of_ptft_sees_near_documents_and_all_answers(texts):
+    from methods.ptft import candidates
+
+    rows = set(candidates(texts).tolist())
+    assert {row for part in (texts.train, texts.validation) for entry in texts.labels(part) for row in entry} <= rows
+    scores = texts.data.queries[texts.validation] @ texts.data.documents.T
+    assert set(np.argsort(-scores, axis=1)[:, :9].ravel().tolist()) <= rows
+
+
+# What all methods share.
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if not name.startswith("PTFT")])
+def test_a_method_measures_validation_as_evaluate_does(problem, method):
+    quick = {"iterations": 20, "steps": 20}
+    known = settings(method)
+    tuned = tune(method, problem, {**known, **{key: value for key, value in quick.items() if key in known}})
+    # M+N chooses its step before it normalises, NU has none to choose.
+    if method not in ("NUDGE-M+N", "NUDGE-NU"):
+        assert measured(tuned, problem, problem.validation) == pytest.approx(tuned.validation)
+
+
+@pytest.mark.parametrize("metric", ["capped_recall@1", "capped_recall@10", "ndcg@10", "mrr@5"])
+def test_a_ranking_is_what_evaluate_says(metric):
+    random = np.random.default_rng(3)
+    documents, queries = unit(random.standard_normal((50, 8))), unit(random.standard_normal((30, 8)))
+    labels = [{int(row): float(random.integers(1, 3)) for row in random.choice(50, 4)} for _ in range(30)]
+    labels[4] = {}
+    ranking = Ranking(labels, metric)
+    scores = torch.from_numpy(queries[ranking.answered] @ documents.T)
+    assert ranking.mean(scores) == pytest.approx(evaluate(documents, queries, labels, metric)[metric].mean)
+
+
+def measured(tuned, problem, numbers):
+    judged = tuned.queries(numbers), problem.labels(numbers)
+    return evaluate(tuned.documents, *judged, QUICK_METRIC, similarity=tuned.similarity)[QUICK_METRIC].mean
+
+
+def test_the_grid_is_searched_on_the_validation_queries(problem):
+    tuned = tune("NUDGE-IM", problem, {"metric": QUICK_METRIC, "iterations": 20, "grid": {"rate": [1e-9, 1e-2]}})
+    assert [trial["settings"]["rate"] for trial in tuned.facts["trials"]] == [1e-9, 1e-2]
+    assert tuned.facts["chosen"]["settings"]["rate"] == 1e-2
+    assert tuned.validation == max(trial["validation"] for trial in tuned.facts["trials"])
+
+
+def test_settings_are_what_the_paper_says():
+    for method in METHODS:
+        known = settings_of(method)
+        assert known["metric"] == "capped_recall@1", "recall@1 is the paper's validation metric"
+        assert combinations(known)
+    for method in ("Adapter", "Adapter-L", "PTFT", "PTFT-L"):
+        assert settings_of(method)["stop_drop"] == 0.05
+    for method in ("NUDGE-N", "NUDGE-M", "NUDGE-M+N"):
+        assert settings_of(method)["guard"] == 0
+    assert settings_of("PTFT")["grid"]["trained"] == ["full", "last layer"]
+    assert 1 in settings_of("Adapter")["grid"]["layers"]
+    assert max(settings_of("Adapter")["grid"]["layers"]) > 1
+    for method in ("Adapter-L", "PTFT-L"):
+        assert settings_of(method)["grid"]["threshold"]
+    assert importlib.import_module("methods.ptft").CANDIDATES == 10
+    iterative = importlib.import_module("iterative_closed").ITERATIVE
+    reached = [(each["rate"], each["iterations"]) for each in iterative.values()][:3]
+    assert reached == [(1e-4, 1000), (1e-3, 100), (1e-2, 10)]
+
+
+# Data sets by name.
+
+
+def test_an_unreachable_hub_is_one_line_that_names_the_local_layout(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise ConnectionError("no route to host\nand more")
+
+    for library in ("ir_datasets", "datasets"):
+        monkeypatch.setitem(sys.modules, library, types.SimpleNamespace(load=refuse, load_dataset=refuse))
+    monkeypatch.setenv("NUDGEVEC_DATA", str(tmp_path))
+    assert len(hub.NAMES) == 9
+    for name in hub.NAMES:
+        with pytest.raises(SystemExit) as told:
+            corpora.load(name)
+        message = str(told.value)
+        assert "\n" not in message
+        assert "no route to host" in message
+        assert f"{tmp_path / name}/corpus.jsonl" in message
+        assert "qrels/*.tsv" in message
+    assert not list(tmp_path.iterdir()), "nothing half-made is left"
+    with pytest.raises(SystemExit, match="no data set 'nothing'"):
+        corpora.load("nothing")
+
+
+def test_a_missing_library_is_told_the_same_way(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ir_datasets", None)
+    with pytest.raises(SystemExit, match=r"scifact could not be fetched .*ir_datasets.*BEIR layout"):
+        hub.fetch("scifact", tmp_path / "scifact")
+
+
+def test_no_data_folder_is_one_line(monkeypatch):
+    monkeypatch.delenv("NUDGEVEC_DATA", raising=False)
+    with pytest.raises(SystemExit, match="NUDGEVEC_DATA"):
+        corpora.load("scifact")
+
+
+def test_beir_comes_through_ir_datasets(tmp_path, monkeypatch):
+    row = types.SimpleNamespace
+    sides = {
+        "beir/scifact/train": row(
+            docs=[row(doc_id="d1", title="One", text="first"), row(doc_id="d2", title="Two", text="second")],
+            queries=[row(query_id="q1", text="which is first")],
+            qrels=[row(query_id="q1", doc_id="d1", relevance=1)],
+        ),
+        "beir/scifact/test": row(
+            docs=[], queries=[row(query_id="q2", text="which is second")],
+            qrels=[row(query_id="q2", doc_id="d2", relevance=2)],
+        ),
+    }  # fmt: skip
+    monkeypatch.setitem(sys.modules, "ir_datasets", row(load=sides.get))
+    monkeypatch.setenv("NUDGEVEC_DATA", str(tmp_path))
+    data = corpora.load("scifact", "wordllama")
+    assert data.document_texts == ["One first", "Two second"]
+    assert data.labels == [{0: 1.0}, {1: 2.0}]
+    assert data.documents.shape == (2, 256)
+
+
+def test_kilt_keeps_paragraphs_of_pages_with_an_answer(tmp_path, monkeypatch):
+    def answered(query, page, first, last):
+        source = {"wikipedia_id": page, "start_paragraph_id": first, "end_paragraph_id": last}
+        return {"id": query, "input": f"question {query}", "output": [{"provenance": [source]}]}
+
+    tasks = {
+        "nq": {"train": [answered("a", "7", 0, 1)], "validation": [answered("b", "7", 1, 1)]},
+        "hotpotqa": {"train": [answered("c", "9", 0, 0)]},
+        "triviaqa_support_only": {"train": []},
+    }
+    pages = [
+        {"wikipedia_id": number, "wikipedia_title": f"T{number}", "text": {"paragraph": ["p0", "p1"]}}
+        for number in ("7", "8", "9")
+    ]
+
+    def load_dataset(name, task=None, **_):
+        return tasks[task] if name == "kilt_tasks" else pages
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setenv("NUDGEVEC_DATA", str(tmp_path))
+    data = corpora.load("nq", "wordllama")
+    assert data.document_texts == ["T7 p0", "T7 p1", "T9 p0", "T9 p1"]
+    assert data.query_texts == ["question a", "question b"]
+    assert data.labels == [{0: 1.0, 1: 1.0}, {1: 1.0}]
+
+
+def test_captions_ask_for_their_image(tmp_path, monkeypatch):
+    from PIL import Image
+
+    rows = [{"image": Image.new("RGB", (4, 4)), "caption": ["a dark square", "nothing"]} for _ in range(2)]
+    fake = types.SimpleNamespace(load_dataset=lambda *_, **__: rows)
+    monkeypatch.setitem(sys.modules, "datasets", fake)
+    hub.fetch("flickr", tmp_path / "flickr")
+    from nudgevec.readers import beir
+
+    collection = beir.read(tmp_path / "flickr")
+    assert [path.is_file() for path in collection.documents.images] == [True, True]
+    assert collection.judged["1-0"] == {"1": 1.0}
+    assert len(collection.queries) == 4
+
+
+def test_the_five_models_of_the_paper_have_names():
+    assert {"BGE-S", "GTE-L", "TE3-L", "CLIP-B", "CLIP-L"} <= set(corpora.MODELS)
+    with pytest.raises(SystemExit, match="no model 'x'"):
+        corpora.spec("x")
+
+
+# The commands, from end to end.
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Two tiny data sets in BEIR layout, with vectors; and settings for a few steps only."""
+    for seed, name in enumerate(("toy", "other")):
+        data, home = toy(documents=25, queries=80, seed=seed), tmp_path / "data" / name
+        (home / "qrels").mkdir(parents=True)
+        (home / "embeddings" / corpora.MODEL).mkdir(parents=True)
+        for file, texts in (("corpus.jsonl", data.document_texts), ("queries.jsonl", data.query_texts)):
+            lines = [json.dumps({"_id": str(row), "text": text}) for row, text in enumerate(texts)]
+            (home / file).write_text("\n".join(lines) + "\n")
+        lines = [f"{query}\t{row}\t1" for query, entry in enumerate(data.labels) for row in entry]
+        (home / "qrels" / "all.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n")
+        np.save(home / "embeddings" / corpora.MODEL / "corpus.npy", data.documents.astype(np.float16))
+        np.save(home / "embeddings" / corpora.MODEL / "queries.npy", data.queries.astype(np.float16))
+    shutil.copytree(methods.CONFIG, tmp_path / "config")
+    for path in (tmp_path / "config").glob("*.toml"):
+        text = path.read_text().replace("steps = 2000", "steps = 20").replace("iterations = 300", "iterations = 5")
+        text = text.replace("steps = 1000", "steps = 4").replace("tokens = 256", "tokens = 16")
+        path.write_text(text)
+        tomllib.loads(text)
+    monkeypatch.setattr(methods, "CONFIG", tmp_path / "config")
+    monkeypatch.setenv("NUDGEVEC_DATA", str(tmp_path / "data"))
+    runs = importlib.import_module("runs")
+    runs.data_set.cache_clear()
+    runs.problem.cache_clear()
+    yield tmp_path
+    runs.data_set.cache_clear()
+    runs.problem.cache_clear()
+
+
+COMMANDS = {
+    "main_tables": ("main.md", "main-MiniLM.png"),
+    "run_time": ("run-time.md", "run-time.png"),
+    "shift": ("shift.md", "shift-MiniLM.png"),
+    "ablation": ("ablation.md", "ablation-MiniLM.png"),
+    "iterative_closed": ("iterative.md", "iterative.png"),
+    "training": ("training.md", "training-MiniLM.png"),
+    "gamma": ("gamma.md", "gamma-MiniLM.png"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_experiment_runs_and_runs_again_from_what_it_kept(folder, command, monkeypatch):
+    module = importlib.import_module(command)
+    arguments = [
+        "--data",
+        "toy,other",
+        "--models",
+        "MiniLM",
+        "--seeds",
+        "0,1",
+        "--threads",
+        str(torch.get_num_threads()),
+    ]
+    arguments += ["--cache", str(folder / "cache"), "--target", str(folder / "results")]
+    module.main(arguments)
+    table, figure = (folder / "results" / name for name in COMMANDS[command])
+    text = table.read_text()
+    assert f"experiments/{command}.py" in text
+    assert f"]({figure.name})" in text
+    assert "nan" not in text
+    assert figure.read_bytes()[:4] == b"\x89PNG"
+    if command in ("main_tables", "shift", "ablation"):
+        monkeypatch.setattr(importlib.import_module("runs"), "tune", None)
+        module.main(arguments)
+        assert table.read_text() == text
+
+
+def test_what_the_gpu_part_leaves_is_shown_by_the_others(folder, tiny_model):
+    everything, gpu, main_tables, training = map(
+        importlib.import_module, ("everything", "gpu", "main_tables", "training")
+    )
+    there = folder / "gpu"
+    threads = ["--threads", str(torch.get_num_threads())]
+    common = ["--data", "toy", "--seeds", "0", *threads]
+    gpu.main(["--device", "cpu", "--workers", "1", "--weights", tiny_model, "--cache", str(there), *common])
+    times = json.loads((there / "run_time" / "CPU.json").read_text())
+    assert {"NUDGE-N", "PTFT", "PTFT-L"} <= set(times["seconds"]["toy"])
+    everything.add(there, folder / "cache")
+    arguments = ["--models", "MiniLM", "--cache", str(folder / "cache"), "--target", str(folder), *common]
+    main_tables.main(arguments)
+    assert "| PTFT-L |" in (folder / "main.md").read_text()
+    training.main(arguments)
+    assert "| toy | PTFT | end |" in (folder / "training.md").read_text()
