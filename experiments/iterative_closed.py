@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         axis.plot(ratios[:-1], scores[:-1], "o", color=INK, markersize=5)
         axis.plot(ratios[-1:], scores[-1:], "D", color=LINE, markersize=7)
         for row, x, y in zip(rows, ratios, scores, strict=True):
-            axis.annotate(f" {row}", (x, y), fontsize=7, color=INK, va="bottom")
+            axis.annotate(f" {row.removeprefix('NUDGE-IM-')}", (x, y), fontsize=7, color=INK, va="bottom")
         axis.set(xscale="log", xlim=(0.7, 30 * max(ratios)), xlabel="time, NUDGE-M = 1", ylabel="NDCG@10 x 100")
         axis.grid(color=GRID, linewidth=0.5)
         axis.set_title(model, fontsize=10, loc="left")

@@ -19,10 +19,21 @@ from methods import METHODS, NONE, combinations, settings_of, tune
 from methods.adapter import Adapter
 from methods.contrastive import pairs, ranking_loss
 from methods.protocol import Problem, Ranking
+from methods.ptft import CANDIDATES, Texts, candidates, pretrained
 
 from nudgevec import NudgeM, evaluate
 
+R1 = "capped_recall@1"
 WORDS = [f"w{number}" for number in range(40)]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """On problems this small, threads of PyTorch only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def unit(rows):
@@ -171,8 +182,6 @@ def tiny_model(tmp_path_factory):
 @pytest.fixture
 def texts(tiny_model):
     """The toy problem with the vectors of the tiny model."""
-    from methods.ptft import Texts, pretrained
-
     data = toy(documents=30, queries=90)
     model = pretrained({"model": tiny_model, "tokens": 16, "trained": "full"}, "cpu")
     with torch.no_grad():
@@ -194,21 +203,14 @@ def test_ptft_learns_and_keeps_its_best_checkpoint(texts, tiny_model, method):
     assert tuned.validation == max(line["validation"] for line in history)
     assert tuned.facts["step"] > 0
     assert tuned.validation > tune(NONE, texts).validation
-    from methods.ptft import candidates
-
     rows = candidates(texts)
     place = {row: number for number, row in enumerate(rows.tolist())}
-    ranking = Ranking([{place[row]: 1.0 for row in entry} for entry in texts.labels(texts.validation)], QUICK_METRIC)
+    ranking = Ranking([{place[row]: 1.0 for row in entry} for entry in texts.labels(texts.validation)], R1)
     scores = torch.from_numpy(tuned.queries(texts.validation)) @ torch.from_numpy(tuned.documents[rows]).T
     assert ranking.mean(scores) == pytest.approx(tuned.validation)
 
 
-QUICK_METRIC = "capped_recall@1"
-
-
 def test_ptft_of_the_last_layer_leaves_the_others_alone(tiny_model):
-    from methods.ptft import pretrained
-
     model = pretrained({"model": tiny_model, "tokens": 16, "trained": "last layer"}, "cpu")
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert trained
@@ -216,8 +218,6 @@ def test_ptft_of_the_last_layer_leaves_the_others_alone(tiny_model):
 
 
 def test_validation_of_ptft_sees_near_documents_and_all_answers(texts):
-    from methods.ptft import candidates
-
     rows = set(candidates(texts).tolist())
     assert {row for part in (texts.train, texts.validation) for entry in texts.labels(part) for row in entry} <= rows
     scores = texts.data.queries[texts.validation] @ texts.data.documents.T
@@ -250,11 +250,11 @@ def test_a_ranking_is_what_evaluate_says(metric):
 
 def measured(tuned, problem, numbers):
     judged = tuned.queries(numbers), problem.labels(numbers)
-    return evaluate(tuned.documents, *judged, QUICK_METRIC, similarity=tuned.similarity)[QUICK_METRIC].mean
+    return evaluate(tuned.documents, *judged, R1, similarity=tuned.similarity)[R1].mean
 
 
 def test_the_grid_is_searched_on_the_validation_queries(problem):
-    tuned = tune("NUDGE-IM", problem, {"metric": QUICK_METRIC, "iterations": 20, "grid": {"rate": [1e-9, 1e-2]}})
+    tuned = tune("NUDGE-IM", problem, {"metric": R1, "iterations": 20, "grid": {"rate": [1e-9, 1e-2]}})
     assert [trial["settings"]["rate"] for trial in tuned.facts["trials"]] == [1e-9, 1e-2]
     assert tuned.facts["chosen"]["settings"]["rate"] == 1e-2
     assert tuned.validation == max(trial["validation"] for trial in tuned.facts["trials"])
@@ -274,7 +274,7 @@ def test_settings_are_what_the_paper_says():
     assert max(settings_of("Adapter")["grid"]["layers"]) > 1
     for method in ("Adapter-L", "PTFT-L"):
         assert settings_of(method)["grid"]["threshold"]
-    assert importlib.import_module("methods.ptft").CANDIDATES == 10
+    assert CANDIDATES == 10
     iterative = importlib.import_module("iterative_closed").ITERATIVE
     reached = [(each["rate"], each["iterations"]) for each in iterative.values()][:3]
     assert reached == [(1e-4, 1000), (1e-3, 100), (1e-2, 10)]
@@ -460,8 +460,7 @@ def test_what_the_gpu_part_leaves_is_shown_by_the_others(folder, tiny_model):
         importlib.import_module, ("everything", "gpu", "main_tables", "training")
     )
     there = folder / "gpu"
-    threads = ["--threads", str(torch.get_num_threads())]
-    common = ["--data", "toy", "--seeds", "0", *threads]
+    common = ["--data", "toy", "--seeds", "0", "--threads", "1"]
     gpu.main(["--device", "cpu", "--workers", "1", "--weights", tiny_model, "--cache", str(there), *common])
     times = json.loads((there / "run_time" / "CPU.json").read_text())
     assert {"NUDGE-N", "PTFT", "PTFT-L"} <= set(times["seconds"]["toy"])
