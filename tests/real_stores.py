@@ -189,7 +189,8 @@ class Postgres(RealStore):
         self._do("INSERT INTO docs VALUES (%s, 'new', %s::text::vector, '{new}')", [key, str(vector.tolist())])
 
     def index(self):
-        self._do(f"CREATE INDEX ON docs USING hnsw (embedding vector_{self.metric}_ops)")
+        kind = {"dot": "ip"}.get(self.metric, self.metric)
+        self._do(f"CREATE INDEX ON docs USING hnsw (embedding vector_{kind}_ops)")
 
 
 class Qdrant(RealStore):
@@ -218,7 +219,7 @@ class Qdrant(RealStore):
     def fill(self, vectors, ids=None):
         ids = [self.key(row) for row in range(len(vectors))] if ids is None else ids
         with self._client() as (client, models):
-            distance = models.Distance[self.metric.upper()]
+            distance = models.Distance[{"l2": "EUCLID"}.get(self.metric, self.metric.upper())]
             size = models.VectorParams(size=vectors.shape[1], distance=distance)
             client.create_collection("docs", vectors_config=size)
             points = zip(ids, vectors.tolist(), strict=True)

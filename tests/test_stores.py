@@ -16,15 +16,16 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import collections_on_disk as disk
 from nudgevec import NudgeM, NudgeN, Patch, cli, open_store
 from nudgevec.corpus import Reader
 from nudgevec.embedders import static
-from nudgevec.errors import MissingExtraError, NudgeError, OptionError, StoreError
+from nudgevec.errors import MissingExtraError, NudgeError, NudgeWarning, OptionError, StoreError
 from nudgevec.stores import recall
-from real_stores import STORES, Faiss, Lance, Postgres, Qdrant
+from real_stores import STORES, Chroma, Faiss, Lance, Milvus, Postgres, Qdrant
 
 DIM = 24
 # Those that keep what they are given, whatever the metric in the url says.
@@ -63,10 +64,10 @@ def vectors(seed=0, rows=1200, dim=DIM):
     return (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32)
 
 
-def patch_for(store, method=NudgeN, gamma=0.2, seed=1):
+def patch_for(store, method=NudgeN, gamma=0.2, seed=1, count=None):
     with open_store(store.url) as documents:
         ids = sorted(documents.ids)
-        count = len(ids) // 4
+        count = count or len(ids) // 4
         queries = vectors(seed, count, documents.dim)
         labels = [[ids[row]] for row in np.random.default_rng(seed).integers(0, len(ids), count)]
         return method(gamma=gamma).fit(documents, (queries, labels)).patch_
@@ -98,11 +99,11 @@ def test_documents_come_in_the_order_of_their_ids(store):
         store.delete(key)
         store.add(key, made[ids.index(key)])
     with open_store(store.url) as opened:
+        keys = list(opened.ids)
         if store.shared:
             store.change(ids[7], made[7])
             store.add(store.key(9000), made[0])
         parts = [vectors for _, vectors in Reader(opened).blocks()]
-        keys = list(opened.ids)
     assert sorted(keys) == sorted(ids)
     expected = made[[ids.index(key) for key in keys]]
     np.testing.assert_allclose(np.concatenate(parts), expected, rtol=0, atol=store.slack)
@@ -152,7 +153,7 @@ def test_what_would_be_wrong_is_refused(store):
         do(store, "apply", patch)
     store.change(key, np.float32(before[key]["vector"]))
     do(store, "apply", patch)
-    with pytest.raises(StoreError, match=r"another patch is in force .* revert it first"):
+    with pytest.raises(StoreError, match=r"another patch is in force .* take it back first"):
         do(store, "apply", other)
     with pytest.raises(StoreError, match="another patch is in force"):
         do(store, "revert", other)
@@ -169,24 +170,133 @@ def test_what_would_be_wrong_is_refused(store):
     assert do(store, "status").facts is None
 
 
-def test_methods_and_metrics_that_do_not_go_together(exact):
-    exact.fill(vectors(rows=exact.rows))
-    turn, slide = patch_for(exact), patch_for(exact, NudgeM)
-    for metric in ("cosine", "l2"):
-        with pytest.raises(StoreError, match="right for inner product only: tune with --method N"):
-            do(exact, "apply", slide, url=exact.option(metric=metric))
-    assert do(exact, "apply", slide, url=exact.option(metric="dot")).applied == len(slide)
-    do(exact, "revert", slide)
-    applied = do(exact, "apply", turn, url=exact.option(metric="l2")).applied
-    assert applied == len(turn), "unit vectors: l2 is cosine"
+def searched_by(store, metric, folder, made):
+    """A collection of the same kind that is searched by this metric."""
+    other = type(store)(folder / metric, metric=metric)
+    other.fill(made)
+    other.index()
+    return other
 
 
-def test_lengths_matter_where_the_metric_is_not_cosine(exact):
-    exact.fill(vectors(rows=exact.rows) * np.float32(3))
-    patch = patch_for(exact)
-    with pytest.raises(StoreError, match="for unit vectors only"):
-        do(exact, "apply", patch, url=exact.option(metric="dot"))
-    assert do(exact, "apply", patch, url=exact.option(metric="cosine")).applied == len(patch)
+def test_methods_and_metrics_that_do_not_go_together(exact, tmp_path):
+    made = vectors(rows=exact.rows)
+    for metric in ("cosine", "l2", "dot"):
+        store = searched_by(exact, metric, tmp_path, made)
+        with open_store(store.url) as opened:
+            own = opened.metric
+        assert own == metric or (own, metric) == ("dot", "cosine"), "FAISS knows no cosine"
+        turn, slide = patch_for(store), patch_for(store, NudgeM)
+        if own == "dot":
+            assert do(store, "apply", slide).applied == len(slide)
+            do(store, "revert", slide)
+        else:
+            with pytest.raises(StoreError, match="right for inner product only: tune with --method N"):
+                do(store, "apply", slide)
+        assert do(store, "apply", turn).applied == len(turn), "unit vectors: all metrics are cosine"
+        do(store, "revert", turn)
+        wrong = "l2" if own != "l2" else "dot"
+        with pytest.raises(OptionError, match=f"compares by {own}, not by {wrong}"):
+            open_store(store.option(metric=wrong))
+        with pytest.raises(OptionError, match="unknown metric 'cosin'"):
+            open_store(store.option(metric="cosin"))
+
+
+def test_lengths_matter_where_the_metric_is_not_cosine(exact, tmp_path):
+    for metric in ("dot", "cosine"):
+        store = searched_by(exact, metric, tmp_path, vectors(rows=exact.rows) * np.float32(3))
+        patch = patch_for(store)
+        with open_store(store.url) as opened:
+            if opened.metric == "cosine":
+                assert opened.apply(patch).applied == len(patch)
+            else:
+                with pytest.raises(StoreError, match="right for cosine, or for unit vectors"):
+                    opened.apply(patch)
+
+
+def test_a_store_that_does_not_say_how_it_is_searched(tmp_path):
+    for kind in (Lance, Postgres):
+        store = kind(tmp_path / kind.__name__)
+        store.fill(vectors())
+        slide = patch_for(store, NudgeM)
+        with pytest.raises(StoreError, match=r"does not say how it is searched \(say it: \?metric="):
+            do(store, "apply", slide)
+        assert do(store, "apply", slide, url=store.option(metric="dot")).applied == len(slide)
+
+
+def test_the_same_rows_moved_elsewhere_are_another_patch(store):
+    store.fill(vectors(rows=store.rows))
+    near, far = patch_for(store, gamma=0.1), patch_for(store, gamma=0.3)
+    assert near.ids == far.ids
+    do(store, "apply", near)
+    with pytest.raises(StoreError, match=r"another patch is in force .* take it back first"):
+        do(store, "apply", far)
+    with pytest.raises(StoreError, match="this patch is not in force"):
+        do(store, "verify", far)
+    with pytest.raises(StoreError, match=r"another patch is in force .* leave the run out"):
+        do(store, "revert", far)
+    assert not do(store, "revert").in_force
+
+
+def test_a_row_that_changes_in_the_last_moment_is_left_alone(store, monkeypatch):
+    """Between the look at the rows and the write, somebody changes one and removes another."""
+    if not store.shared:
+        return  # Nobody else can be there.
+    store.fill(vectors(rows=store.rows))
+    patch = patch_for(store)
+    changed, gone = patch.ids[:2]
+    mine = vectors(9, 1)[0]
+    others = [
+        threading.Thread(target=store.change, args=[changed, mine]),
+        threading.Thread(target=store.delete, args=[gone]),
+    ]
+    with open_store(store.url) as opened:
+        write = opened.write
+
+        def late(*values):
+            for other in others:
+                other.start()
+            for other in others:
+                # Where rows are locked, the others have to wait until we are done.
+                other.join(timeout=0.3 if isinstance(store, Postgres) else None)
+            write(*values)
+
+        monkeypatch.setattr(opened, "write", late)
+        opened.apply(patch)
+    for other in others:
+        other.join()
+    now = store.everything()
+    np.testing.assert_allclose(now[changed]["vector"], mine, rtol=0, atol=store.slack)
+    assert gone not in now
+    left = do(store, "revert")
+    assert (left.changed, left.gone) == ((changed,), (gone,))
+    np.testing.assert_allclose(store.everything()[changed]["vector"], mine, rtol=0, atol=store.slack)
+
+
+def test_rows_nobody_can_tell_any_more_keep_their_ledger(store):
+    store.fill(vectors(rows=store.rows))
+    patch = patch_for(store, count=12)
+    do(store, "apply", patch)
+    for key in patch.ids:
+        store.delete(key)
+    with pytest.raises(StoreError, match="is this the right collection"):
+        do(store, "revert")
+    with open_store(store.url) as opened:
+        assert set(opened.revert(force=True).gone) == set(patch.ids)
+    assert do(store, "status").facts is None
+
+
+def test_a_step_too_small_to_be_kept_can_be_taken_back(store):
+    store.fill(vectors(rows=store.rows))
+    patch = patch_for(store, gamma=1e-6)
+    assert do(store, "apply", patch).applied == len(patch)
+    do(store, "revert", patch)
+    assert do(store, "status").facts is None
+
+
+def test_a_run_that_moved_nothing_leaves_nothing(store):
+    store.fill(vectors(rows=store.rows))
+    assert do(store, "apply", patch_for(store, gamma=0.0)).facts is None
+    assert do(store, "apply", patch_for(store)).applied > 0
 
 
 def test_another_dimension(store, tmp_path):
@@ -230,6 +340,7 @@ def test_the_index_serves_the_new_vectors(store, tmp_path):
     assert np.mean(found) > 0.95
     assert before > 0.9
     assert after > before - 0.05
+    do(store, "revert", patch)
     if not store.url.startswith("faiss"):
         with pytest.raises(StoreError, match="tune with --method N"):
             do(store, "apply", patch_for(store, NudgeM))
@@ -432,9 +543,20 @@ def test_passwords_are_never_shown(tmp_path, monkeypatch, capsys):
         ["revert", "run", "--store", url],
     ):
         assert cli.main(words) == 0
-    for bad in (url.replace("#docs", "#nothing"), url.replace("?host=", "?host=/nowhere"), f"my{url}", f"{url}%zz"):
+    for bad in (
+        url.replace("#docs", "#nothing"),
+        url.replace("?host=", "?host=/nowhere"),
+        f"my{url}",
+        f"{url}%zz",
+        url.replace("s3cret", "1234#s3cret"),
+        url.replace("s3cret", "1234/s3cret"),
+        url.replace("postgresql", "qdrant").replace("@/", "@localhost/"),
+    ):
         assert cli.main(["status", "--store", bad]) == 1
+        assert cli.main(["tune", bad, "--labels", "clicks.csv", "--out", "other"]) == 1
     assert cli.main(["tune", url, "--out", "other"]) == 1
+    assert cli.main(["tune", f"my{url}", "--out", "other"]) == 1
+    assert cli.main(["synthesize", url, "--labels", "x", "--llm", "http://localhost:1", "--model", "y"]) == 1
     said = capsys.readouterr()
     assert "s3cret" not in said.out + said.err
     for path in Path("run").iterdir():
@@ -482,8 +604,9 @@ def test_qdrant_documents_named_by_their_payload(tmp_path):
         before = client.scroll("docs", limit=100, with_vectors=True)[0]
     with pytest.raises(StoreError, match=r"which vector\? say \?vector=NAME \(text, title\)"):
         open_store(store.url)
-    with pytest.raises(StoreError, match="point 0 has no field 'id'"):
-        open_store(store.option(vector="text", id="id"))
+    nameless = open_store(store.option(vector="text", id="id"))
+    with nameless, pytest.raises(StoreError, match="point 0 has no field 'id'"):
+        _ = nameless.ids
     store.url = store.option(vector="text", id="sku")
     patch = patch_for(store)
     assert all(key.startswith("s") for key in patch.ids)
@@ -524,15 +647,129 @@ def test_faiss_indexes_of_other_kinds(tmp_path, factory):
 def test_faiss_codes_are_refused(tmp_path):
     import faiss
 
-    index = faiss.index_factory(DIM, "SQ8")
-    index.train(vectors())
-    index.add(vectors())
-    faiss.write_index(index, str(tmp_path / "docs.faiss"))
-    with pytest.raises(StoreError, match="does not keep vectors as they are: patch the vectors it was made from"):
-        open_store(Faiss(tmp_path).url)
+    for index in (faiss.index_factory(DIM, "SQ8"), faiss.IndexFlatL2Panorama(DIM, 2)):
+        index.train(vectors())
+        index.add(vectors())
+        faiss.write_index(index, str(tmp_path / "docs.faiss"))
+        with pytest.raises(StoreError, match="does not keep vectors as they are: patch the vectors it was made from"):
+            open_store(Faiss(tmp_path).url)
     (tmp_path / "docs.faiss").write_bytes(b"nothing of the kind")
     with pytest.raises(StoreError, match="is not an index file"):
         open_store(Faiss(tmp_path).url)
+
+
+def test_what_others_called_like_a_ledger_is_not_touched(tmp_path):
+    chroma, qdrant, milvus, postgres = (kind(tmp_path / kind.__name__) for kind in (Chroma, Qdrant, Milvus, Postgres))
+    for store in (chroma, qdrant, milvus, postgres):
+        store.fill(vectors(rows=60))
+    patches = [patch_for(store) for store in (chroma, qdrant, milvus, postgres)]
+    with chroma._client() as client:
+        client.create_collection("docs-nudgevec", embedding_function=None).add(["mine"], embeddings=vectors(0, 1))
+    with qdrant._client() as (client, models):
+        size = models.VectorParams(size=DIM, distance=models.Distance.DOT)
+        client.create_collection("docs__nudgevec", vectors_config=size)
+    with milvus._client() as client:
+        client.create_collection("docs__nudgevec", dimension=DIM)
+        client.create_collection("docs__nudgevec_0123456789ab", dimension=DIM)
+    postgres._do("CREATE TABLE docs__nudgevec (mine text)")
+    for store, patch in zip((chroma, qdrant, milvus, postgres), patches, strict=True):
+        with pytest.raises(StoreError, match="is in the way, and nudgevec did not make it"):
+            do(store, "apply", patch)
+    with chroma._client() as client:
+        assert client.get_collection("docs-nudgevec", embedding_function=None).get(include=[])["ids"] == ["mine"]
+    with milvus._client() as client:
+        client.drop_collection("docs__nudgevec")
+    assert do(milvus, "apply", patches[2]).applied == len(patches[2])
+    do(milvus, "revert")
+    with milvus._client() as client:
+        assert client.has_collection("docs__nudgevec_0123456789ab")
+
+
+def test_a_ledger_is_for_the_columns_it_was_made_for(tmp_path):
+    made = vectors(rows=60)
+    store = Lance(tmp_path)
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(made.ravel()), DIM)
+    names = [f"it's {row}" for row in range(60)]
+    rows = pa.table({"id": names, "vector": flat, "a key": names[::-1], "Title": flat})
+    store.table = store.database.create_table("docs", rows)
+    plain, store.url = store.url, store.option(id="a key", vector="Title")
+    patch = patch_for(store)
+    do(store, "apply", patch)
+    for verb, values in (("revert", []), ("revert", [patch]), ("status", []), ("apply", [patch])):
+        with pytest.raises(StoreError, match="the patch in force is about id 'a key', and this url about id 'id'"):
+            do(store, verb, *values, url=plain)
+    assert do(store, "revert").original == len(patch)
+    assert np.array_equal(do(store, "take", names[::-1]), made)
+
+
+def test_documents_without_a_vector_are_left_out(tmp_path):
+    store = Postgres(tmp_path)
+    store.fill(vectors(rows=60))
+    store._do("INSERT INTO docs VALUES ('empty', 'not embedded yet', NULL, '{}')")
+    with open_store(store.url) as opened, pytest.warns(NudgeWarning, match="1 documents have no vector"):
+        assert len(opened.ids) == 60
+    with pytest.warns(NudgeWarning):
+        patch = patch_for(store)
+    with pytest.warns(NudgeWarning):
+        assert do(store, "apply", patch).applied == len(patch)
+    assert do(store, "revert").original == len(patch)
+
+
+def test_postgres_ledgers_stay_with_their_table(tmp_path):
+    """Whatever the search path, and however long the name."""
+    store = Postgres(tmp_path)
+    long = "d" * 63
+    store.fill(vectors(rows=60))
+    store._do("CREATE SCHEMA app")
+    store._do(f'ALTER TABLE docs RENAME TO "{long}"')
+    store.url = store.url.replace("#docs", f"#{long}")
+    patch = patch_for(store)
+    do(store, "apply", patch, url=store.option(options="-csearch_path%3Dapp,public"))
+    assert do(store, "status").applied == len(patch)
+    with pytest.raises(StoreError, match="another patch is in force"):
+        do(store, "apply", patch_for(store, seed=3))
+    assert do(store, "revert").original == len(patch)
+
+
+def test_faiss_files_keep_their_place_and_rights(tmp_path):
+    store = Faiss(tmp_path)
+    store.fill(vectors())
+    real = tmp_path / "real.faiss"
+    os.rename(store.path, real)
+    real.chmod(0o640)
+    os.symlink(real, store.path)
+    patch = patch_for(store)
+    do(store, "apply", patch)
+    assert os.path.islink(store.path)
+    assert real.stat().st_mode & 0o777 == 0o640
+    assert do(store, "revert", patch, url=f"faiss:{real}").original == len(patch)
+
+
+def test_faiss_row_numbers_that_have_shifted(tmp_path):
+    import faiss
+
+    index = faiss.IndexFlatIP(DIM)
+    index.add(vectors())
+    store = Faiss(tmp_path)
+    faiss.write_index(index, store.path)
+    patch = patch_for(store)
+    do(store, "apply", patch)
+    index = faiss.read_index(store.path)
+    index.remove_ids(np.array([0]))
+    faiss.write_index(index, store.path)
+    with pytest.raises(StoreError, match="row numbers have shifted"):
+        do(store, "revert")
+
+
+def test_lancedb_versions_are_kept(tmp_path):
+    store = Lance(tmp_path)
+    store.fill(vectors())
+    versions = {each["version"] for each in store.table.list_versions()}
+    store.table.tags.create("mine", min(versions))
+    patch = patch_for(store)
+    do(store, "apply", patch)
+    do(store, "revert", patch)
+    assert versions <= {each["version"] for each in store.database.open_table("docs").list_versions()}
 
 
 @pytest.mark.parametrize(
@@ -567,7 +804,7 @@ def test_a_missing_extra_is_named(monkeypatch, url, module, extra):
         ("chroma:{folder}#docs", "there is no Chroma folder"),
         ("chroma://127.0.0.1:1#docs", "Could not connect"),
         ("milvus:{folder}/x.db#docs", "there is no Milvus file"),
-        ("milvus://127.0.0.1:1#docs", "nobody answers"),
+        ("milvus://127.0.0.1:1#docs", "Fail connecting"),
         ("faiss:{folder}/x", "there is no index file"),
         ("faiss:{folder}/x#docs", "holds one collection"),
         ("qdrant://host:port#docs", "cannot be read"),

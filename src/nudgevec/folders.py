@@ -1,7 +1,8 @@
-"""Folders: one that is there whole or not at all, and the one for what can be made again."""
+"""Folders and files that are there whole or not at all, and the folder for what can be made again."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -28,6 +29,32 @@ def made_whole(target: Path) -> Iterator[Path]:
             os.replace(old, target)
         shutil.rmtree(draft, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def replaced(target: Path) -> Iterator[Path]:
+    """A file to write beside its place; it takes the place of the one there, with its rights, when it is on disk."""
+    target = target.resolve()
+    draft = target.with_name(f".{target.name}.draft")
+    yield draft
+    with open(draft, "rb+") as file:
+        os.fsync(file)
+    if target.exists():
+        shutil.copystat(target, draft)
+        there = target.stat()
+        with contextlib.suppress(PermissionError):
+            os.chown(draft, there.st_uid, there.st_gid)
+    os.replace(draft, target)
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Names in a folder are on disk when this returns."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def cache_folder() -> Path:

@@ -78,6 +78,13 @@ class Patch:
         digest.update(np.ascontiguousarray(self.before).tobytes())
         return digest.hexdigest()
 
+    @property
+    def identity(self) -> str:
+        """A hash of what the patch does: which rows, from where, and to where."""
+        digest = hashlib.sha256(f"{self.method} {self.fingerprint}".encode())
+        digest.update(np.ascontiguousarray(self.after).tobytes())
+        return digest.hexdigest()
+
     def apply(self, documents: Corpus | npt.ArrayLike) -> Any:
         """A copy of the documents with the moved rows replaced; every other row is bit-identical.
 

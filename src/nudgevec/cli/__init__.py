@@ -43,6 +43,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("nudgevec: stopped", file=sys.stderr)
         return 130
+    except Exception as error:
+        from nudgevec.stores import Address, is_store, told
+
+        # The library of a store has errors of its own.
+        place = getattr(options, "store", None) or getattr(options, "data", None) or ""
+        if not is_store(place):
+            raise
+        address = Address.parse(place)
+        print(f"nudgevec: {address}: {address.hidden(told(error))}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -51,8 +51,11 @@ def parser() -> argparse.ArgumentParser:
         ("status", "see which run is in force in a vector store"),
     ):
         verb = verbs.add_parser(name, help=what)
-        if name != "status":
+        if name == "apply":
             verb.add_argument("run", metavar="RUN", help="a run folder")
+        if name == "revert":
+            verb.add_argument("run", metavar="RUN", nargs="?", help="a run folder; whatever is in force by default")
+            verb.add_argument("--force", action="store_true", help="forget a patch that no row carries any more")
         verb.add_argument("--store", required=True, metavar="URL", help="for example lancedb:///data/db#docs")
         if name == "apply":
             verb.add_argument(

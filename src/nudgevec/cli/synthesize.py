@@ -18,7 +18,7 @@ def main(options: argparse.Namespace) -> None:
     """Plan, say what it costs, and do it."""
     documents = readers.documents(options.data)
     if documents.texts is None:
-        raise InputError(f"{options.data}: a language model needs texts, and these documents are vectors")
+        raise InputError("a language model needs texts, and these documents are vectors")
     plan = Plan(
         options.llm,
         options.model,

@@ -156,7 +156,8 @@ def index(options: argparse.Namespace) -> None:
 def apply(options: argparse.Namespace) -> None:
     """Put a run on a store."""
     from nudgevec import run
-    from nudgevec.stores import open_store, recall
+    from nudgevec.errors import NudgeWarning
+    from nudgevec.stores import open_store, recall, told
 
     _, patch = run.load(Path(options.run))
     queries: Any = run.asked(Path(options.run))[: options.check] if options.check > 0 else ()
@@ -165,13 +166,20 @@ def apply(options: argparse.Namespace) -> None:
         if len(queries) and store.status().facts is None:
             found["before"] = recall(store, queries)
         status = store.apply(patch)
-        if len(queries):
-            found["after"] = recall(store, queries)
-        if options.json:
-            _print_json({**asdict(status), "search": {"queries": len(queries), "recall@10": found}})
+        if status.facts is None:
+            print(f"{store.url}: this run moved nothing, so there is nothing to put on")
             return
-        print(f"{store.url}: {status}")
-    if found:
+        if len(queries):
+            try:
+                found["after"] = recall(store, queries)
+            except Exception as error:
+                message = f"the patch is in force, but the store's search could not be tried: {told(error)}"
+                warnings.warn(message, NudgeWarning, stacklevel=2)
+    if options.json:
+        _print_json({**asdict(status), "search": {"queries": len(queries), "recall@10": found}})
+        return
+    print(f"{store.url}: {status}")
+    if "after" in found:
         before = f" ({found['before']:.1%} before)" if "before" in found else ""
         print(
             f"The store's own search finds {found['after']:.1%}{before} of the true 10 nearest documents, asked "
@@ -180,20 +188,17 @@ def apply(options: argparse.Namespace) -> None:
 
 
 def revert(options: argparse.Namespace) -> None:
-    """Take a run back from a store."""
+    """Take back the run that is in force in a store."""
     from nudgevec import run
     from nudgevec.stores import open_store
 
-    _, patch = run.load(Path(options.run))
+    patch = None if options.run is None else run.load(Path(options.run))[1]
     with open_store(options.store) as store:
-        left = store.revert(patch)
+        left = store.revert(patch, force=options.force)
     if options.json:
         _print_json(asdict(left))
-        return
-    print(f"Taken back: {left.original:,} rows have their old vectors.")
-    for what, rows in (("were changed by others and stay as they are", left.changed), ("are gone", left.gone)):
-        if rows:
-            print(f"{len(rows):,} {what}: {', '.join(map(str, rows[:20]))}{' ...' if len(rows) > 20 else ''}")
+    else:
+        print(f"{store.url}: {left}")
 
 
 def status(options: argparse.Namespace) -> None:

@@ -138,9 +138,11 @@ def _judgements(path: Path, source: str, queries: Path | None) -> Iterator[Event
     found = beir.items(queries)
     texts = dict(zip(found.ids, found.texts or (), strict=True))
     judged = qrels.read_file(path)
-    unknown = [query for query in judged if query not in texts]
+    unknown = {query: None for query in judged if query not in texts}
     if unknown:
-        message = f"{path}: {len(unknown)} queries are not in {queries} and are left out, for example {unknown[0]!r}"
+        message = (
+            f"{path}: {len(unknown)} queries are not in {queries} and are left out, for example {next(iter(unknown))!r}"
+        )
         warnings.warn(message, NudgeWarning, stacklevel=2)
     for query, grades in judged.items():
         if query in unknown:

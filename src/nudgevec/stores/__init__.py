@@ -10,7 +10,7 @@ from nudgevec.stores.address import Address
 from nudgevec.stores.base import Status, Store, told
 from nudgevec.stores.recall import recall
 
-__all__ = ["SCHEMES", "Address", "Status", "Store", "is_store", "open_store", "recall"]
+__all__ = ["SCHEMES", "Address", "Status", "Store", "is_store", "open_store", "recall", "told"]
 
 _STORES = {
     "lancedb": "lancedb_store.LanceStore",
@@ -25,8 +25,9 @@ SCHEMES = tuple(_STORES)
 
 
 def is_store(text: str) -> bool:
-    """True for something that looks like the url of a store."""
-    return text.partition(":")[0] in SCHEMES
+    """True for something that looks like the url of a store, known or not."""
+    scheme, colon, rest = text.partition(":")
+    return bool(colon) and (scheme.lower() in SCHEMES or rest.startswith("//"))
 
 
 def open_store(url: str) -> Store:

@@ -27,9 +27,10 @@ class Address:
             parts = urlsplit(url)
             port = parts.port
         except ValueError:
-            raise OptionError(
-                "the url of the store cannot be read: is there a / or # in the password? write %2F, %23"
-            ) from None
+            message = "the url of the store cannot be read: write %2F for / and %23 for # in a password"
+            raise OptionError(message) from None
+        if "@" in parts.path + parts.fragment and parts.netloc:
+            raise OptionError("the url of the store cannot be read: write %2F for / and %23 for # in a password")
         password = None if parts.password is None else unquote(parts.password)
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         user = None if parts.username is None else unquote(parts.username)

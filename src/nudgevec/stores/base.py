@@ -8,6 +8,7 @@ finishes the work or takes it back. Of two at once, one wins and the other is to
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -22,9 +23,10 @@ import numpy.typing as npt
 
 import nudgevec
 from nudgevec.corpus import Array, Corpus, Reader, lengths
-from nudgevec.errors import NudgeError, StoreError
+from nudgevec.errors import NudgeError, NudgeWarning, OptionError, StoreError
 from nudgevec.patch import Patch, Patched
 
+METRICS = ("cosine", "dot", "l2")
 # Vectors are of unit length when they are so close to it.
 _UNIT = 1e-3
 _NAMED = 5
@@ -39,6 +41,18 @@ class Ledger:
     before: Array
     after: Array
 
+    @property
+    def both(self) -> Array:
+        """Old and new vectors side by side, as one row each."""
+        joined: Array = np.concatenate([self.before, self.after], axis=1).astype(np.float32)
+        return joined
+
+    @classmethod
+    def split(cls, facts: dict[str, Any], ids: list[Any], both: Array) -> Ledger:
+        """The opposite of ``both``."""
+        dim = both.shape[1] // 2
+        return cls(facts, ids, both[:, :dim], both[:, dim:])
+
 
 @dataclass(frozen=True)
 class Status:
@@ -50,17 +64,21 @@ class Status:
     changed: tuple[Hashable, ...] = ()
     """Rows that somebody else has changed since."""
     gone: tuple[Hashable, ...] = ()
+    in_force: bool = True
 
     def __str__(self) -> str:
         if self.facts is None:
             return "no patch is in force"
-        words = (
-            f"NUDGE-{self.facts['method']} with gamma {self.facts['gamma']:.4g}, put on {self.facts['when']} by "
-            f"nudgevec {self.facts['nudgevec']}: {self.applied:,} of {self.facts['rows']:,} rows carry it"
-        )
-        if self.original:
-            words += f", {self.original:,} do not yet: apply or revert it once more"
-        for what, rows in (("changed by others", self.changed), ("gone", self.gone)):
+        if self.in_force:
+            words = (
+                f"NUDGE-{self.facts['method']} with gamma {self.facts['gamma']:.4g}, put on {self.facts['when']} by "
+                f"nudgevec {self.facts['nudgevec']}: {self.applied:,} of {self.facts['rows']:,} rows carry it"
+            )
+            if self.original:
+                words += f", {self.original:,} do not yet: apply or revert it once more"
+        else:
+            words = f"taken back: {self.original:,} of {self.facts['rows']:,} rows have their old vectors"
+        for what, rows in (("changed by others and left alone", self.changed), ("gone", self.gone)):
             if rows:
                 words += f"; {len(rows):,} {what}, for example {_named(rows)}"
         return words
@@ -72,10 +90,21 @@ class Store(ABC):
     url: str
     metric: str | None
     """How the store compares vectors: "cosine", "dot", "l2", or None where it does not say."""
-    ids: Sequence[Hashable]
     dim: int
+    place: dict[str, Any]
+    """Which part of the collection this is about, such as the names of its columns: a ledger is for one place."""
     slack: float = 0.0
     """How far numbers that were written may be from those that are read back; 0 where float32 is kept exactly."""
+    _ids: list[Hashable] | None = None
+    _end: Callable[[], object] | None = None
+
+    @abstractmethod
+    def look(self) -> None:
+        """Look at the collection as it is now: how it is made, how it compares."""
+
+    @abstractmethod
+    def read_ids(self) -> list[Hashable]:
+        """All ids, as ``blocks`` has them."""
 
     @abstractmethod
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
@@ -90,12 +119,8 @@ class Store(ABC):
         """What the store itself finds nearest to a query, with whatever index it has."""
 
     @abstractmethod
-    def refresh(self) -> None:
-        """Look again: others may have written."""
-
-    @abstractmethod
-    def write(self, ids: Sequence[Any], vectors: Array) -> None:
-        """Give these documents new vectors and leave everything else as it is; atomic where the store can be."""
+    def write(self, ids: Sequence[Any], old: Array, new: Array) -> None:
+        """Give those of these documents that have the old vectors the new ones, and leave everything else alone."""
 
     @abstractmethod
     def read_ledger(self) -> Ledger | None:
@@ -110,14 +135,24 @@ class Store(ABC):
         """Remove the ledger."""
 
     @abstractmethod
-    def settle(self) -> None:
-        """Let the index catch up with what was written."""
-
-    @abstractmethod
     def alone(self) -> AbstractContextManager[None]:
         """Keep others from putting patches on or taking them back meanwhile; an error if somebody is at it."""
 
-    _end: Callable[[], object] | None = None
+    def settle(self) -> None:
+        """Let the index catch up with what was written, where it does not do so by itself."""
+        return
+
+    def refresh(self) -> None:
+        """Look again: others may have written."""
+        self._ids = None
+        self.look()
+
+    @property
+    def ids(self) -> Sequence[Hashable]:
+        """The ids of all documents."""
+        if self._ids is None:
+            self._ids = self.read_ids()
+        return self._ids
 
     def _ends_with(self, close: Callable[[], object]) -> None:
         """What lets go of a connection: called once, by ``close`` or when nobody uses the store any more."""
@@ -136,15 +171,20 @@ class Store(ABC):
 
     def take(self, ids: Sequence[Hashable]) -> Array:
         """The vectors of these documents."""
-        found: dict[Hashable, Array] = {}
-        for keys, vectors in self.fetch(ids):
-            found.update(zip(keys, vectors, strict=True))
+        found = self.found(ids)
         missing = [key for key in ids if key not in found]
         if missing:
             raise StoreError(f"{self.url} has no document {missing[0]!r}")
         return np.stack([found[key] for key in ids])
 
-    def _taken(self, ids: Sequence[Hashable], count: int) -> Iterator[tuple[Sequence[Hashable], Array]]:
+    def found(self, ids: Sequence[Hashable]) -> dict[Hashable, Array]:
+        """The vectors of those of these documents that are there."""
+        vectors: dict[Hashable, Array] = {}
+        for keys, rows in self.fetch(ids):
+            vectors.update(zip(keys, rows, strict=True))
+        return vectors
+
+    def taken(self, ids: Sequence[Hashable], count: int) -> Iterator[tuple[Sequence[Hashable], Array]]:
         """These documents in this order, so many at a time."""
         for start in range(0, len(ids), count):
             piece = ids[start : start + count]
@@ -153,54 +193,86 @@ class Store(ABC):
     def apply(self, patch: Patch) -> Status:
         """Put a patch on. What a run that died left behind is finished."""
         with self._explained(), self.alone():
+            self.refresh()
             return self._apply(patch)
 
     def _apply(self, patch: Patch) -> Status:
-        self.refresh()
-        self._check_metric(patch)
         ledger = self.read_ledger()
-        if ledger is not None and ledger.facts["fingerprint"] != patch.fingerprint:
-            raise StoreError(f"{self.url}: another patch is in force ({self._status(ledger)}): revert it first")
-        if ledger is None:
+        if ledger is not None:
+            self.check_ledger(ledger)
+            if ledger.facts["patch"] != patch.identity:
+                raise StoreError(self._other(ledger) + "; take it back first: nudgevec revert --store ...")
+        elif len(patch) == 0:
+            return Status(None)
+        else:
+            self._check_metric(patch)
             self._check_rows(patch)
-            ledger = Ledger(_facts(patch), list(patch.ids), patch.before, patch.after)
+            facts = {**_facts(patch), "place": self.place, "documents": len(self.ids)}
+            ledger = Ledger(facts, list(patch.ids), patch.before, patch.after)
             self.make_ledger(ledger)
+        before = self._standing(ledger)
+        if len(before.original):
+            self._write(ledger, before.original, ledger.before, ledger.after)
+        self._settle()
         now = self._standing(ledger)
-        if len(now.original):
-            self.write([ledger.ids[place] for place in now.original], ledger.after[now.original])
-            self.settle()
-        return self.verify(patch)
+        if len(before.original) and not len(now.applied):
+            raise StoreError(f"{self.url} does not keep vectors as they are written: take the patch back (revert)")
+        return now.status(ledger)
 
     def verify(self, patch: Patch) -> Status:
         """Whether the patch is in force, row by row."""
-        self.refresh()
-        ledger = self.read_ledger()
-        if ledger is None or ledger.facts["fingerprint"] != patch.fingerprint:
-            raise StoreError(f"{self.url}: this patch is not in force")
-        return self._status(ledger)
+        with self._explained():
+            self.refresh()
+            ledger = self.read_ledger()
+            if ledger is None or ledger.facts["patch"] != patch.identity:
+                raise StoreError(f"{self.url}: this patch is not in force")
+            self.check_ledger(ledger)
+            return self._standing(ledger).status(ledger)
 
-    def revert(self, patch: Patch | None = None) -> Status:
-        """Take the patch back. Rows that others have changed or removed since are left alone, and listed."""
+    def revert(self, patch: Patch | None = None, *, force: bool = False) -> Status:
+        """Take back the patch in force. Rows that others have changed or removed since are left alone, and listed.
+
+        Where not one row is as the patch left it or found it, something else is wrong, and nothing is done; ``force``
+        forgets the patch all the same.
+        """
         with self._explained(), self.alone():
-            return self._revert(patch)
+            self.refresh()
+            return self._revert(patch, force)
 
-    def _revert(self, patch: Patch | None) -> Status:
-        self.refresh()
+    def _revert(self, patch: Patch | None, force: bool) -> Status:
         ledger = self.read_ledger()
         if ledger is None:
             raise StoreError(f"{self.url}: no patch is in force, so there is nothing to take back")
-        if patch is not None and ledger.facts["fingerprint"] != patch.fingerprint:
-            raise StoreError(f"{self.url}: another patch is in force ({self._status(ledger)})")
+        if patch is not None and ledger.facts["patch"] != patch.identity:
+            raise StoreError(self._other(ledger) + "; leave the run out to take it back: nudgevec revert --store ...")
+        self.check_ledger(ledger)
         now = self._standing(ledger)
+        if not force and len(ledger.ids) and not (len(now.applied) or len(now.original)):
+            raise StoreError(
+                f"{self.url}: none of the {len(ledger.ids):,} rows of the patch is as it was left: is this the right "
+                "collection? The old vectors are kept; --force forgets them"
+            )
         if len(now.applied):
-            self.write([ledger.ids[place] for place in now.applied], ledger.before[now.applied])
-        self.refresh()
-        left = self._status(ledger)
-        if left.applied:
-            raise StoreError(f"{self.url}: {left.applied} rows still carry the patch; run revert again")
+            self._write(ledger, now.applied, ledger.after, ledger.before)
+        left = self._standing(ledger, reverted=True)
+        if len(left.applied):
+            raise StoreError(f"{self.url}: {len(left.applied)} rows still carry the patch; run revert again")
         self.drop_ledger()
-        self.settle()
-        return left
+        self._settle()
+        return left.status(ledger, in_force=False)
+
+    def _write(self, ledger: Ledger, places: npt.NDArray[np.int64], old: Array, new: Array) -> None:
+        self.write([ledger.ids[place] for place in places], old[places], new[places])
+        # See what was written.
+        self.refresh()
+
+    def _settle(self) -> None:
+        """An index that is behind still finds what is there, so this is no reason to fail."""
+        try:
+            self.settle()
+        except Exception as error:
+            message = f"{self.url}: the patch is in place, but the index could not be brought up to date: {told(error)}"
+            warnings.warn(message, NudgeWarning, stacklevel=4)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -214,48 +286,59 @@ class Store(ABC):
 
     def status(self) -> Status:
         """What is in force."""
-        self.refresh()
-        ledger = self.read_ledger()
-        return Status(None) if ledger is None else self._status(ledger)
+        with self._explained():
+            self.refresh()
+            ledger = self.read_ledger()
+            if ledger is None:
+                return Status(None)
+            self.check_ledger(ledger)
+            return self._standing(ledger).status(ledger)
 
     def original(self) -> Corpus:
         """The collection as it was before the patch in force: where tuning starts, always."""
         ledger = self.read_ledger()
         if ledger is None:
             return self
+        if ledger.facts["place"] != self.place:
+            # A patch on other vectors of the same collection.
+            return self
         applied, reader = self._standing(ledger).applied, Reader(self)
         ids = [ledger.ids[place] for place in applied]
         now = self.take(ids) if ids else ledger.after[:0]
         return Patched(reader, reader.locate(ids), now, ledger.before[applied])
 
-    def _status(self, ledger: Ledger) -> Status:
-        now = self._standing(ledger)
-        return Status(
-            ledger.facts,
-            len(now.applied),
-            len(now.original),
-            tuple(ledger.ids[place] for place in now.changed.tolist()),
-            tuple(ledger.ids[place] for place in now.gone.tolist()),
-        )
+    def _other(self, ledger: Ledger) -> str:
+        return f"{self.url}: another patch is in force ({self._standing(ledger).status(ledger)})"
 
-    def _standing(self, ledger: Ledger) -> _Standing:
-        known = set(self.ids)
-        there = np.array([key in known for key in ledger.ids], dtype=np.bool_)
+    def _standing(self, ledger: Ledger, *, reverted: bool = False) -> _Standing:
+        """How the rows stand; one that is as near to both its vectors counts as applied, or as original if reverted."""
+        found = self.found(ledger.ids)
+        there = np.array([key in found for key in ledger.ids], dtype=np.bool_)
         here = np.flatnonzero(there)
-        vectors = self.take([ledger.ids[place] for place in here]) if len(here) else ledger.before[:0]
-        after = self._same(vectors, ledger.after[here])
-        before = self._same(vectors, ledger.before[here]) & ~after
-        return _Standing(here[after], here[before], here[~after & ~before], np.flatnonzero(~there))
+        vectors = np.stack([found[ledger.ids[place]] for place in here]) if len(here) else ledger.before[:0]
+        after, before = (self.same(vectors, meant[here]) for meant in (ledger.after, ledger.before))
+        applied, original = (after & ~before, before) if reverted else (after, before & ~after)
+        return _Standing(here[applied], here[original], here[~after & ~before], np.flatnonzero(~there))
 
-    def _same(self, stored: Array, meant: Array) -> npt.NDArray[np.bool_]:
+    def same(self, stored: Array, meant: Array) -> npt.NDArray[np.bool_]:
+        """Which rows are what they are meant to be, as exactly as the store keeps them."""
         meant = meant.astype(stored.dtype)
         far = np.abs(stored - meant).max(axis=1, initial=0)
-        same: npt.NDArray[np.bool_] = far <= self.slack * np.abs(meant).max(axis=1, initial=0)
-        return same
+        alike: npt.NDArray[np.bool_] = far <= self.slack * np.abs(meant).max(axis=1, initial=0)
+        return alike
+
+    def check_ledger(self, ledger: Ledger) -> None:
+        """A ledger must be about the same part of the collection."""
+        for name, value in ledger.facts["place"].items():
+            if self.place.get(name) != value:
+                raise StoreError(
+                    f"{self.url}: the patch in force is about {name} {value!r}, and this url about "
+                    f"{name} {self.place.get(name)!r}: use the url it was put on with"
+                )
 
     def _check_rows(self, patch: Patch) -> None:
         """The collection must be the one the patch was made from."""
-        if len(patch) and patch.before.shape[1] != self.dim:
+        if patch.before.shape[1] != self.dim:
             raise StoreError(f"{self.url} has {self.dim} dimensions, the patch has {patch.before.shape[1]}")
         seen = Counter(self.ids)
         gone = [key for key in patch.ids if key not in seen]
@@ -264,9 +347,7 @@ class Store(ABC):
         twice = [key for key in patch.ids if seen[key] > 1]
         if twice:
             raise StoreError(f"{self.url}: {len(twice)} ids stand there twice, for example {_named(twice)}")
-        if len(patch) == 0:
-            return
-        other = np.flatnonzero(~self._same(self.take(patch.ids), patch.before))
+        other = np.flatnonzero(~self.same(self.take(patch.ids), patch.before))
         if len(other):
             names = _named([patch.ids[place] for place in other.tolist()])
             raise StoreError(
@@ -275,18 +356,31 @@ class Store(ABC):
             )
 
     def _check_metric(self, patch: Patch) -> None:
-        if patch.similarity == "dot" and self.metric in ("cosine", "l2"):
+        how = f"compares by {self.metric}" if self.metric else "does not say how it is searched (say it: ?metric=...)"
+        if patch.similarity == "dot" and self.metric != "dot":
             raise StoreError(
-                f"{self.url} compares by {self.metric}, and NUDGE-{patch.method} is right for inner product only: "
-                "tune with --method N"
+                f"{self.url} {how}, and NUDGE-{patch.method} is right for inner product only: tune with --method N"
             )
-        if patch.similarity == "cosine" and self.metric in ("dot", "l2") and len(patch):
+        if patch.similarity == "cosine" and self.metric != "cosine":
             far = np.abs(lengths(patch.before) - 1).max()
             if far > _UNIT:
                 raise StoreError(
-                    f"{self.url} compares by {self.metric}, and NUDGE-{patch.method} is right there for unit vectors "
-                    f"only (these are off by up to {far:.2g}): normalise the vectors, or tune with --method M for dot"
+                    f"{self.url} {how}, and NUDGE-{patch.method} is right for cosine, or for unit vectors "
+                    f"(these are off by up to {far:.2g}): normalise the vectors, or tune with --method M for dot"
                 )
+
+    def leave_out(self, count: int) -> None:
+        """Documents that have no vector yet are no part of this."""
+        if count:
+            warnings.warn(f"{self.url}: {count} documents have no vector and are left out", NudgeWarning, stacklevel=4)
+
+    def agreed_metric(self, asked: str | None, own: str | None) -> str | None:
+        """The metric of the store, or what the url says where the store does not; never one against the other."""
+        if asked not in (None, *METRICS):
+            raise OptionError(f"{self.url}: unknown metric {asked!r}: use one of {', '.join(METRICS)}")
+        if asked and own and asked != own:
+            raise OptionError(f"{self.url} compares by {own}, not by {asked}: leave metric={asked} out of the url")
+        return asked or own
 
 
 @dataclass(frozen=True)
@@ -298,10 +392,14 @@ class _Standing:
     changed: npt.NDArray[np.int64]
     gone: npt.NDArray[np.int64]
 
+    def status(self, ledger: Ledger, *, in_force: bool = True) -> Status:
+        changed, gone = (tuple(ledger.ids[place] for place in each.tolist()) for each in (self.changed, self.gone))
+        return Status(ledger.facts, len(self.applied), len(self.original), changed, gone, in_force)
+
 
 def _facts(patch: Patch) -> dict[str, Any]:
     return {
-        "fingerprint": patch.fingerprint,
+        "patch": patch.identity,
         "method": patch.method,
         "similarity": patch.similarity,
         "gamma": patch.gamma,

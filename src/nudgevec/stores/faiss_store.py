@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,11 @@ from safetensors.numpy import save_file
 
 from nudgevec.corpus import Array
 from nudgevec.errors import MissingExtraError, OptionError, StoreError
+from nudgevec.folders import replaced
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import Ledger, Store
 from nudgevec.stores.lock import locked
+from nudgevec.stores.pieces import pieces
 
 _BATCH = 65536
 
@@ -38,20 +39,33 @@ class FaissStore(Store):
         if address.collection:
             raise OptionError(f"{address}: an index file holds one collection, leave #{address.collection} out")
         self.faiss: Any = faiss
-        self.path, self.url = Path(address.host + address.path), str(address)
+        self.path, self.url = Path(address.host + address.path).resolve(), str(address)
         self._asked_metric = metric
         self.refresh()
 
-    def refresh(self) -> None:
+    def look(self) -> None:
         # Vectors stay in the file until they are looked at.
         self.index = self._open(self.faiss.IO_FLAG_MMAP_IFC)
         self.dim = int(self.index.whole.d)
         metrics = {self.faiss.METRIC_INNER_PRODUCT: "dot", self.faiss.METRIC_L2: "l2"}
-        if self.index.whole.metric_type not in metrics:
+        own = metrics.get(self.index.whole.metric_type)
+        if own is None:
             raise StoreError(f"{self.url} compares neither by inner product nor by l2")
-        self.metric = self._asked_metric or metrics[self.index.whole.metric_type]
-        self.ids = self.index.ids.tolist()
-        self._row = {key: row for row, key in enumerate(self.ids)}
+        self.metric = self.agreed_metric(self._asked_metric, own)
+        self.place = {"ids": "given" if self.index.stable else "row numbers"}
+        self._row = {key: row for row, key in enumerate(self.index.ids.tolist())}
+
+    def read_ids(self) -> list[Hashable]:
+        ids: list[Hashable] = self.index.ids.tolist()
+        return ids
+
+    def check_ledger(self, ledger: Ledger) -> None:
+        super().check_ledger(ledger)
+        if not self.index.stable and len(self.ids) < ledger.facts["documents"]:
+            raise StoreError(
+                f"{self.url}: rows were removed since the patch was put on, and row numbers have shifted: which is "
+                f"which cannot be told any more. The old vectors are in {self._ledger}"
+            )
 
     def _open(self, flags: int = 0) -> _Index:
         if not self.path.is_file():
@@ -64,9 +78,8 @@ class FaissStore(Store):
             raise StoreError(f"{self.url} {error}") from None
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        for start in range(0, len(self.ids), _BATCH):
-            rows = np.arange(start, min(start + _BATCH, len(self.ids)))
-            yield self.ids[start : start + _BATCH], self.index.read(rows)
+        for part in pieces(len(self.ids), _BATCH):
+            yield self.ids[part], self.index.read(np.arange(part.start, part.stop))
 
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
         there = [key for key in ids if key in self._row]
@@ -77,12 +90,20 @@ class FaissStore(Store):
         _, found = self.index.whole.search(query[None], count)
         return [key for key in found[0].tolist() if key >= 0]
 
-    def write(self, ids: Sequence[Any], vectors: Array) -> None:
+    def write(self, ids: Sequence[Any], old: Array, new: Array) -> None:
         with self._written():
+            # As it is now, while no other writer is at it.
             index = self._open()
             row = {key: row for row, key in enumerate(index.ids.tolist())}
-            index.write(np.array([row[key] for key in ids]), vectors.astype(np.float32))
-            self._replace(self.path, lambda draft: self.faiss.write_index(index.whole, draft))
+            places = np.array([place for place, key in enumerate(ids) if key in row], np.int64)
+            rows = np.array([row[ids[place]] for place in places.tolist()], np.int64)
+            if len(rows):
+                still = self.same(index.read(rows), old[places])
+                places, rows = places[still], rows[still]
+            if len(rows):
+                index.write(rows, new[places].astype(np.float32))
+                with replaced(self.path) as draft:
+                    self.faiss.write_index(index.whole, str(draft))
 
     @contextmanager
     def _written(self) -> Iterator[None]:
@@ -91,18 +112,8 @@ class FaissStore(Store):
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def _replace(self, path: Path, save: Callable[[str], object]) -> None:
-        draft = path.with_name(f".{path.name}.draft")
-        save(str(draft))
-        with open(draft, "rb+") as file:
-            os.fsync(file)
-        os.replace(draft, path)
-
     def alone(self) -> AbstractContextManager[None]:
         return locked(self.path.with_name(f".{self.path.name}.nudgevec-lock"), self.url)
-
-    def settle(self) -> None:
-        """An index file is always settled."""
 
     @property
     def _ledger(self) -> Path:
@@ -117,7 +128,8 @@ class FaissStore(Store):
 
     def make_ledger(self, ledger: Ledger) -> None:
         rows = {"ids": np.array(ledger.ids, np.int64), "before": ledger.before, "after": ledger.after}
-        self._replace(self._ledger, lambda draft: save_file(rows, draft, {"facts": json.dumps(ledger.facts)}))
+        with replaced(self._ledger) as draft:
+            save_file(rows, draft, {"facts": json.dumps(ledger.facts)})
 
     def drop_ledger(self) -> None:
         self._ledger.unlink(missing_ok=True)
@@ -130,16 +142,20 @@ class _Index:
         # The casts below own nothing.
         self.faiss, self._owner = faiss, index
         self.whole = faiss.downcast_index(index)
-        named = isinstance(self.whole, faiss.IndexIDMap)
-        self.rows = faiss.downcast_index(self.whole.index) if named else self.whole
-        if not isinstance(self.rows, (faiss.IndexFlat, faiss.IndexIVFFlat, faiss.IndexHNSWFlat)):
+        self.named = type(self.whole) in (faiss.IndexIDMap, faiss.IndexIDMap2)
+        self.rows = faiss.downcast_index(self.whole.index) if self.named else self.whole
+        graph = type(self.rows) is faiss.IndexHNSWFlat
+        kept = faiss.downcast_index(self.rows.storage) if graph else self.rows
+        # Their relatives keep codes, or vectors in another order.
+        if type(kept) not in (faiss.IndexFlat, faiss.IndexFlatIP, faiss.IndexFlatL2, faiss.IndexIVFFlat):
             raise StoreError(
                 f"is an {type(self.rows).__name__}, which does not keep vectors as they are: patch the vectors it was "
                 "made from and build it again"
             )
-        self.inverted = isinstance(self.rows, faiss.IndexIVFFlat)
+        self.inverted = type(self.rows) is faiss.IndexIVFFlat
+        self.stable = self.named or self.inverted
         self._own = self._listed() if self.inverted else np.arange(self.rows.ntotal)
-        self.ids = faiss.vector_to_array(self.whole.id_map)[self._own] if named else self._own
+        self.ids = faiss.vector_to_array(self.whole.id_map)[self._own] if self.named else self._own
         if self.inverted:
             self._map = self.rows.direct_map.type
             self.rows.set_direct_map_type(faiss.DirectMap.Hashtable)
@@ -166,7 +182,7 @@ class _Index:
             self.rows.add_with_ids(vectors, self._own[rows])
             self.rows.set_direct_map_type(self._map)
             return
-        graph = isinstance(self.rows, self.faiss.IndexHNSWFlat)
+        graph = type(self.rows) is self.faiss.IndexHNSWFlat
         flat = self.faiss.downcast_index(self.rows.storage) if graph else self.rows
         stored = self.faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d).reshape(flat.ntotal, flat.d)
         stored[rows] = vectors

@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import numpy as np
 
 from nudgevec.corpus import Array
 from nudgevec.errors import MissingExtraError, StoreError
+from nudgevec.folders import sync_folder
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import Ledger, Store
 from nudgevec.stores.lock import locked
@@ -29,17 +31,14 @@ from nudgevec.stores.lock import locked
 _BATCH = 4096
 _ASKED = 1000
 _TRIES = 20
+_FOR_EVER = timedelta(days=36500)
 
 
 class LanceStore(Store):
     """A table of a LanceDB folder."""
 
     def __init__(self, address: Address, id: str = "id", vector: str = "vector", metric: str | None = None) -> None:
-        try:
-            import lancedb
-            import pyarrow
-        except ImportError:
-            raise MissingExtraError("LanceDB", "lancedb") from None
+        lancedb, pyarrow = _libraries()
         self.path, self.url = address.host + address.path, str(address)
         self.name, self.id_column, self.vector_column = address.named("table"), id, vector
         if not Path(self.path).is_dir():
@@ -47,9 +46,10 @@ class LanceStore(Store):
         self.arrow: Any = pyarrow
         self.database = lancedb.connect(self.path)
         self._asked_metric = metric
+        self.place = {"id": id, "vector": vector}
         self.refresh()
 
-    def refresh(self) -> None:
+    def look(self) -> None:
         try:
             self.table = self.database.open_table(self.name)
         except (ValueError, FileNotFoundError):
@@ -65,8 +65,11 @@ class LanceStore(Store):
         self.dim = int(kind.list_size)
         # What is read is this version, whatever others write meanwhile.
         self.table.checkout(self.table.version)
-        self.ids = [key for batch in self._scan([self.id_column]) for key in batch.column(0).to_pylist()]
-        self.metric = self._asked_metric or self._index_metric()
+        self.metric = self.agreed_metric(self._asked_metric, self._index_metric())
+
+    def read_ids(self) -> list[Hashable]:
+        self.leave_out(self.table.count_rows(f"{_quoted(self.vector_column)} IS NULL"))
+        return [key for batch in self._scan([self.id_column]) for key in batch.column(0).to_pylist()]
 
     def _index_metric(self) -> str | None:
         for index in self.table.list_indices():
@@ -79,22 +82,22 @@ class LanceStore(Store):
         return [str(name) for name in self.database.list_tables().tables]
 
     def _scan(self, columns: list[str]) -> Iterator[Any]:
-        yield from self.table.search().select(columns).to_batches(batch_size=_BATCH)
+        there = self.table.search().where(f"{_quoted(self.vector_column)} IS NOT NULL")
+        yield from there.select(columns).to_batches(batch_size=_BATCH)
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
         for batch in self._scan([self.id_column, self.vector_column]):
             yield batch.column(self.id_column).to_pylist(), self._vectors(batch.column(self.vector_column))
 
     def _vectors(self, column: Any) -> Array:
-        if column.null_count:
-            raise StoreError(f"{self.url} holds documents without a vector")
         flat: Array = column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), self.dim)
         return flat
 
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
         for start in range(0, len(ids), _ASKED):
             wanted = ", ".join(_literal(key) for key in ids[start : start + _ASKED])
-            query = self.table.search().where(f"{self.id_column} IN ({wanted})")
+            named = f"{_quoted(self.id_column)} IN ({wanted}) AND {_quoted(self.vector_column)} IS NOT NULL"
+            query = self.table.search().where(named)
             for batch in query.select([self.id_column, self.vector_column]).to_batches():
                 yield batch.column(self.id_column).to_pylist(), self._vectors(batch.column(self.vector_column))
 
@@ -103,7 +106,20 @@ class LanceStore(Store):
         found = nearest.distance_type(self.metric or "cosine").select([self.id_column]).limit(count).to_arrow()
         return list(found[self.id_column].to_pylist())
 
-    def write(self, ids: Sequence[Any], vectors: Array) -> None:
+    def write(self, ids: Sequence[Any], old: Array, new: Array) -> None:
+        commit = self._merge(ids, new)
+        # The version before ours tells whether somebody changed a row in the last moment: what was theirs is put back.
+        self.table.checkout(commit - 1)
+        theirs = self.found(ids)
+        places = [place for place, key in enumerate(ids) if key in theirs]
+        if places:
+            vectors = np.stack([theirs[ids[place]] for place in places])
+            changed = np.flatnonzero(~self.same(vectors, old[places])).tolist()
+            if changed:
+                self._merge([ids[places[place]] for place in changed], vectors[changed])
+
+    def _merge(self, ids: Sequence[Any], vectors: Array) -> int:
+        """Commit new vectors; returns the version that has them."""
         schema = self.database.open_table(self.name).schema
         rows = self.arrow.table(
             {
@@ -114,8 +130,7 @@ class LanceStore(Store):
         for turn in range(_TRIES):
             table = self.database.open_table(self.name)
             try:
-                table.merge_insert(self.id_column).when_matched_update_all().execute(rows)
-                return
+                return int(table.merge_insert(self.id_column).when_matched_update_all().execute(rows).version)
             except RuntimeError as error:
                 # Others commit all the time: wait for a gap.
                 if "conflict" not in str(error).lower():
@@ -131,7 +146,8 @@ class LanceStore(Store):
         return locked(Path(self.path) / f".{self.name}.nudgevec-lock", self.url)
 
     def settle(self) -> None:
-        self.database.open_table(self.name).optimize()
+        # Old versions are the user's: none is cleaned up.
+        self.database.open_table(self.name).optimize(cleanup_older_than=_FOR_EVER)
 
     def read_ledger(self) -> Ledger | None:
         name = self._ledger()
@@ -157,6 +173,7 @@ class LanceStore(Store):
         draft = f"{self.name}__draft_{number}"
         self.database.create_table(draft, rows)
         os.rename(self._folder(draft), self._folder(f"{self.name}__nudgevec_{number}"))
+        sync_folder(Path(self.path))
 
     def drop_ledger(self) -> None:
         name = self._ledger()
@@ -178,11 +195,7 @@ class LanceStore(Store):
 
 def create(address: Address, ids: Sequence[str], texts: Sequence[str] | None, vectors: Array) -> None:
     """A new table with the usual columns."""
-    try:
-        import lancedb
-        import pyarrow
-    except ImportError:
-        raise MissingExtraError("LanceDB", "lancedb") from None
+    lancedb, pyarrow = _libraries()
     database, name = lancedb.connect(address.host + address.path), address.named("table")
     if name in database.list_tables().tables:
         raise StoreError(f"{address} is there already: choose another name, or drop the table first")
@@ -192,6 +205,19 @@ def create(address: Address, ids: Sequence[str], texts: Sequence[str] | None, ve
         columns["text"] = list(texts)
     columns["vector"] = pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
     database.create_table(name, pyarrow.table(columns))
+
+
+def _libraries() -> tuple[Any, Any]:
+    try:
+        import lancedb
+        import pyarrow
+    except ImportError:
+        raise MissingExtraError("LanceDB", "lancedb") from None
+    return lancedb, pyarrow
+
+
+def _quoted(column: str) -> str:
+    return f"`{column}`"
 
 
 def _literal(key: Hashable) -> str:

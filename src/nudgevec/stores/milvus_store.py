@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import uuid
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,20 @@ import numpy as np
 from nudgevec.corpus import Array
 from nudgevec.errors import MissingExtraError, StoreError
 from nudgevec.stores.address import Address
-from nudgevec.stores.base import Ledger, Store
-from nudgevec.stores.lock import lock_for, locked
+from nudgevec.stores.base import Ledger, told
+from nudgevec.stores.pieces import PiecewiseStore, pieces
 
-_BATCH = 1000
+_BOTH = "nudgevec_before_and_after"
+"""The vector of a ledger, by which it is known."""
+# Servers before this one take an update for a new row.
+_PARTIAL = (2, 6, 2)
 _METRICS = {"COSINE": "cosine", "IP": "dot", "L2": "l2"}
 
 
-class MilvusStore(Store):
+class MilvusStore(PiecewiseStore):
     """A collection of Milvus."""
+
+    piece = 1000
 
     def __init__(self, address: Address, vector: str | None = None, metric: str | None = None, tls: str = "no") -> None:
         try:
@@ -37,25 +43,29 @@ class MilvusStore(Store):
             raise MissingExtraError("Milvus", "milvus") from None
         self.milvus: Any = pymilvus
         self.url, self.name = str(address), address.named("collection")
+        self.guard(address, "MILVUS_TOKEN")
         self._asked_vector, self._asked_metric = vector, metric
         if address.host:
             place = f"{'https' if tls == 'yes' else 'http'}://{address.host}:{address.port or 19530}"
-            self._lock = lock_for(self.url)
         else:
             place = address.path
             if not Path(place).exists() or not place.endswith(".db"):
                 raise StoreError(f"there is no Milvus file at {place}; its name ends in .db")
-            self._lock = Path(place).with_name(f".{Path(place).name}.{self.name}.nudgevec-lock")
         try:
             with _quiet():
                 self.client: Any = pymilvus.MilvusClient(place, token=os.environ.get("MILVUS_TOKEN", ""))
-        except (pymilvus.exceptions.MilvusException, pymilvus.exceptions.ConnectionConfigException):
-            reason = "nobody answers there" if address.host else "somebody else has this file open"
-            raise StoreError(f"{self.url}: {reason}") from None
+        except (pymilvus.exceptions.MilvusException, pymilvus.exceptions.ConnectionConfigException) as error:
+            reason = "" if address.host else "somebody else has this file open, or it is none of Milvus ("
+            raise StoreError(f"{self.url}: {reason}{told(error)}{')' if reason else ''}") from None
+        if address.host:
+            version = str(self.client.get_server_version())
+            numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+            if numbers < _PARTIAL:
+                raise StoreError(f"{self.url}: this server is {version}; updating a part of a row came with 2.6.2")
         self._ends_with(self.client.close)
         self.refresh()
 
-    def refresh(self) -> None:
+    def look(self) -> None:
         if not self.client.has_collection(self.name):
             there = ", ".join(self.client.list_collections()) or "none"
             raise StoreError(f"{self.url}: there is no collection {self.name!r}; collections here: {there}")
@@ -73,8 +83,11 @@ class MilvusStore(Store):
             raise StoreError(f"{self.url}: which vector? say ?vector=NAME ({', '.join(vectors) or 'there is none'})")
         self.vector_field = named
         self.dim = int(vectors[named]["params"]["dim"])
-        self.metric = self._asked_metric or self._index_metric()
-        self.ids = [row[self.id_field] for row in self._rows(self.name, [self.id_field])]
+        self.metric = self.agreed_metric(self._asked_metric, self._index_metric())
+        self.place = {"vector": named}
+
+    def read_ids(self) -> list[Hashable]:
+        return [row[self.id_field] for row in self._rows(self.name, [self.id_field])]
 
     def _loaded(self, name: str) -> None:
         """Files come back without anything in memory; a server may have its reasons, but reading takes no less."""
@@ -91,7 +104,7 @@ class MilvusStore(Store):
     def _rows(self, name: str, fields: list[str]) -> Iterator[Any]:
         with _quiet():
             found = self.client.query_iterator(
-                name, batch_size=_BATCH, output_fields=fields, consistency_level="Strong"
+                name, batch_size=self.piece, output_fields=fields, consistency_level="Strong"
             )
         try:
             while block := found.next():
@@ -99,12 +112,9 @@ class MilvusStore(Store):
         finally:
             found.close()
 
-    def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        yield from self._taken(self.ids, _BATCH)
-
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        for start in range(0, len(ids), _BATCH):
-            wanted = json.dumps(list(ids[start : start + _BATCH]), ensure_ascii=False)
+        for part in pieces(len(ids), self.piece):
+            wanted = json.dumps(list(ids[part]), ensure_ascii=False)
             rows = self.client.query(
                 self.name,
                 filter=f"{self.id_field} in {wanted}",
@@ -121,17 +131,9 @@ class MilvusStore(Store):
         )
         return [hit[self.id_field] for hit in found[0]]
 
-    def write(self, ids: Sequence[Any], vectors: Array) -> None:
-        for start in range(0, len(ids), _BATCH):
-            piece = zip(ids[start : start + _BATCH], vectors[start : start + _BATCH], strict=True)
-            rows = [{self.id_field: key, self.vector_field: vector} for key, vector in piece]
-            self.client.upsert(self.name, rows, partial_update=True)
-
-    def alone(self) -> AbstractContextManager[None]:
-        return locked(self._lock, self.url)
-
-    def settle(self) -> None:
-        """Milvus's index follows by itself."""
+    def put(self, ids: Sequence[Any], vectors: Array) -> None:
+        rows = [{self.id_field: key, self.vector_field: vector} for key, vector in zip(ids, vectors, strict=True)]
+        self.client.upsert(self.name, rows, partial_update=True)
 
     @property
     def _ledger(self) -> str:
@@ -140,11 +142,12 @@ class MilvusStore(Store):
     def read_ledger(self) -> Ledger | None:
         if not self.client.has_collection(self._ledger):
             return None
+        if _BOTH not in {field["name"] for field in self.client.describe_collection(self._ledger)["fields"]}:
+            raise StoreError(f"{self.url}: the collection {self._ledger!r} is in the way, and nudgevec did not make it")
         self._loaded(self._ledger)
-        first, *rows = sorted(self._rows(self._ledger, ["place", "note", "both"]), key=lambda row: int(row["place"]))
-        both = np.array([row["both"] for row in rows], np.float32).reshape(len(rows), 2 * self.dim)
-        ids = [json.loads(row["note"]) for row in rows]
-        return Ledger(json.loads(first["note"]), ids, both[:, : self.dim], both[:, self.dim :])
+        first, *rows = sorted(self._rows(self._ledger, ["place", "note", _BOTH]), key=lambda row: int(row["place"]))
+        both = np.array([row[_BOTH] for row in rows], np.float32).reshape(len(rows), -1)
+        return Ledger.split(json.loads(first["note"]), [json.loads(row["note"]) for row in rows], both)
 
     def make_ledger(self, ledger: Ledger) -> None:
         self._sweep()
@@ -152,18 +155,17 @@ class MilvusStore(Store):
         schema = self.client.create_schema(auto_id=False)
         schema.add_field("place", kind.INT64, is_primary=True)
         schema.add_field("note", kind.VARCHAR, max_length=65535)
-        schema.add_field("both", kind.FLOAT_VECTOR, dim=2 * self.dim)
+        schema.add_field(_BOTH, kind.FLOAT_VECTOR, dim=2 * self.dim)
         index = self.client.prepare_index_params()
-        index.add_index("both", index_type="FLAT", metric_type="L2")
+        index.add_index(_BOTH, index_type="FLAT", metric_type="L2")
         draft = f"{self._ledger}_{uuid.uuid4().hex[:12]}"
         self.client.create_collection(draft, schema=schema, index_params=index)
         # The facts come first, then the rows.
         notes = [json.dumps(note) for note in (ledger.facts, *ledger.ids)]
-        both = np.concatenate([ledger.before, ledger.after], axis=1).astype(np.float32)
-        both = np.concatenate([np.zeros_like(both, shape=(1, 2 * self.dim)), both])
-        rows = [{"place": place, "note": notes[place], "both": both[place]} for place in range(len(notes))]
-        for start in range(0, len(rows), _BATCH):
-            self.client.insert(draft, rows[start : start + _BATCH])
+        both = np.concatenate([np.zeros((1, 2 * self.dim), np.float32), ledger.both])
+        rows = [{"place": place, "note": notes[place], _BOTH: both[place]} for place in range(len(notes))]
+        for part in pieces(len(rows), self.piece):
+            self.client.insert(draft, rows[part])
         # From here on it counts.
         self.client.create_alias(draft, self._ledger)
 
@@ -172,9 +174,11 @@ class MilvusStore(Store):
         self._sweep()
 
     def _sweep(self) -> None:
-        """Remove ledgers that do not count."""
-        for name in self.client.list_collections():
-            if name.startswith(f"{self._ledger}_") and not self.client.list_aliases(name)["aliases"]:
+        """Remove ledgers of ours that do not count."""
+        ours = re.compile(re.escape(self._ledger) + "_[0-9a-f]{12}")
+        for name in filter(ours.fullmatch, self.client.list_collections()):
+            fields = {field["name"] for field in self.client.describe_collection(name)["fields"]}
+            if _BOTH in fields and not self.client.list_aliases(name)["aliases"]:
                 self.client.drop_collection(name)
 
 

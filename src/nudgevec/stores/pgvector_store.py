@@ -6,6 +6,7 @@ The password comes from wherever libpq finds it: ``PGPASSWORD``, ``~/.pgpass``, 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ import numpy as np
 from nudgevec.corpus import Array
 from nudgevec.errors import MissingExtraError, OptionError, StoreError
 from nudgevec.stores.address import Address
-from nudgevec.stores.base import Ledger, Store
+from nudgevec.stores.base import Ledger, Store, told
 
 _BATCH = 4096
 # Seconds to wait for another command, which may have died a moment ago.
@@ -29,8 +30,18 @@ _METRICS = {"cosine_ops": "cosine", "ip_ops": "dot", "l2_ops": "l2"}
 _NUMBERS = {"vector": ">f4", "halfvec": ">f2"}
 _WHOLE = ("smallint", "integer", "bigint")
 
+# Bytes of a name.
+_LONGEST = 63
+_TABLE = """
+SELECT nspname, relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE pg_class.oid = to_regclass(%s)
+"""
+_TABLES = """
+SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND pg_table_is_visible(oid)
+AND relnamespace <> 'pg_catalog'::regnamespace ORDER BY relname LIMIT 20
+"""
 _COLUMNS = """
-SELECT attname, typname, format_type(atttypid, NULL), atttypmod, COALESCE(indisprimary AND indnkeyatts = 1, false)
+SELECT attname, typname, format_type(atttypid, atttypmod), atttypmod, COALESCE(indisprimary AND indnkeyatts = 1, false)
 FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
 LEFT JOIN pg_index ON indrelid = attrelid AND indisprimary AND attnum = ANY(indkey)
 WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum
@@ -64,17 +75,14 @@ class PgStore(Store):
         self.psycopg: Any = psycopg
         self.url = str(address)
         self.rebuild = rebuild == "yes"
-        schema, _, table = address.named("table").rpartition(".")
-        self.table = self._name(*filter(None, (schema, table)))
-        self.ledger = self._name(*filter(None, (schema, f"{table}__nudgevec")))
-        self._asked = id, vector, metric
+        self._asked = address.named("table"), id, vector, metric
         self._locking = ""
         self._conninfo = _conninfo(address, libpq)
         try:
             self.connection = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None)
             self.connection.execute(_IN_ORDER)
         except psycopg.OperationalError as error:
-            raise StoreError(f"{self.url}: {_first_line(error)}") from None
+            raise StoreError(f"{self.url}: {address.hidden(told(error))}") from None
         except psycopg.ProgrammingError:
             raise OptionError(f"{self.url}: PostgreSQL does not understand this address") from None
         self._ends_with(self.connection.close)
@@ -87,15 +95,29 @@ class PgStore(Store):
         found: list[Any] = self.connection.execute(query, values, binary=binary).fetchall()
         return found
 
-    def refresh(self) -> None:
-        if self._rows("SELECT to_regclass(%s)", [self.table])[0][0] is None:
-            tables = "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND pg_table_is_visible(oid) "
-            mine = "AND relnamespace <> 'pg_catalog'::regnamespace ORDER BY relname LIMIT 20"
-            there = ", ".join(name for (name,) in self._rows(tables + mine)) or "none"
-            raise StoreError(f"{self.url}: there is no table {self.table}; tables here: {there}")
+    def _find(self, asked: str) -> None:
+        """The table, wherever the search path finds it; its ledger is in the same schema."""
+        schema, _, name = asked.rpartition(".")
+        # A table may have a dot in its name.
+        for spelled in (self._name(asked), self._name(schema, name) if schema else None):
+            found = self._rows(_TABLE, [spelled]) if spelled else []
+            if found:
+                schema, name = found[0]
+                break
+        else:
+            there = ", ".join(each for (each,) in self._rows(_TABLES)) or "none"
+            raise StoreError(f"{self.url}: there is no table {asked!r}; tables here: {there}")
+        self.table = self._name(schema, name)
+        ledger = f"{name}__nudgevec"
+        if len(ledger.encode()) > _LONGEST:
+            ledger = f"{name[:20]}_{hashlib.sha256(name.encode()).hexdigest()[:12]}__nudgevec"
+        self.ledger = self._name(schema, ledger)
+
+    def look(self) -> None:
+        asked, key, vector, metric = self._asked
+        self._find(asked)
         columns = self._rows(_COLUMNS, [self.table])
         names = {name: (kind, spelled, size) for name, kind, spelled, size, _ in columns}
-        key, vector, metric = self._asked
         key = key or self._only("id", [name for name, *_, primary in columns if primary] or ["id"])
         vector = vector or self._only("vector", [name for name, kind, *_ in columns if kind in _NUMBERS])
         for column in (key, vector):
@@ -109,12 +131,16 @@ class PgStore(Store):
         self.id_column, self.vector_column = self._name(key), self._name(vector)
         # Whole numbers are ids as they are, anything else is its text.
         self._key = self.id_column if self._key_type in _WHOLE else f"{self.id_column}::text"
-        self.ids = [key for (key,) in self._rows(f"SELECT {self._key} FROM {self.table}", binary=True)]
+        self.place = {"id": key, "vector": vector}
         self._indexes = self._rows(_INDEXES, [self.table, vector])
         known = (_METRICS.get(name.partition("_")[2]) for name, *_ in self._indexes)
-        self.metric = metric or next((each for each in known if each), None)
-        if self.metric not in (None, *_OPERATORS):
-            raise OptionError(f"{self.url}: unknown metric {self.metric!r}: use one of {', '.join(_OPERATORS)}")
+        self.metric = self.agreed_metric(metric, next((each for each in known if each), None))
+
+    def read_ids(self) -> list[Hashable]:
+        found = self._rows(f"SELECT {self._key}, {self.vector_column} IS NULL FROM {self.table}", binary=True)
+        ids = [key for key, empty in found if not empty]
+        self.leave_out(len(found) - len(ids))
+        return ids
 
     def _only(self, what: str, names: Sequence[str]) -> str:
         if len(names) != 1:
@@ -128,28 +154,27 @@ class PgStore(Store):
         # The server hands out block by block, within a transaction of its own.
         with self.psycopg.connect(self._conninfo) as connection, connection.cursor("nudgevec", binary=True) as cursor:
             connection.execute(_IN_ORDER)
-            cursor.execute(f"SELECT {self._key}, {self._sent} FROM {self.table}")
+            cursor.execute(f"SELECT {self._key}, {self._sent} FROM {self.table} WHERE {self.vector_column} IS NOT NULL")
             while block := cursor.fetchmany(_BATCH):
                 if [key for key, _ in block] != self.ids[done : done + len(block)]:
                     break
                 yield self._unpacked(block)
                 done += len(block)
         # Others wrote since the ids were read: the rest is asked for by name.
-        yield from self._taken(self.ids[done:], _BATCH)
+        yield from self.taken(self.ids[done:], _BATCH)
 
     @property
     def _sent(self) -> str:
         return f"{self._kind}_send({self.vector_column})"
 
     def _unpacked(self, block: list[Any]) -> tuple[list[Hashable], Array]:
-        if any(sent is None for _, sent in block):
-            raise StoreError(f"{self.url} holds documents without a vector")
         row = np.dtype([("head", ">u4"), ("vector", _NUMBERS[self._kind], (self.dim,))])
         vectors = np.frombuffer(b"".join(sent for _, sent in block), row)["vector"]
         return [key for key, _ in block], vectors.astype(vectors.dtype.newbyteorder("="))
 
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        query = f"SELECT {self._key}, {self._sent} FROM {self.table} WHERE {self.id_column} = ANY({self._keys})"
+        named = f"{self.id_column} = ANY({self._keys}) AND {self.vector_column} IS NOT NULL"
+        query = f"SELECT {self._key}, {self._sent} FROM {self.table} WHERE {named}"
         for start in range(0, len(ids), _BATCH):
             found = self._rows(query + self._locking, [list(ids[start : start + _BATCH])], binary=True)
             if found:
@@ -182,11 +207,12 @@ class PgStore(Store):
             finally:
                 self._locking = ""
 
-    def write(self, ids: Sequence[Any], vectors: Array) -> None:
+    def write(self, ids: Sequence[Any], old: Array, new: Array) -> None:
+        # The rows were locked when they were read.
         indexes = [(name, definition) for _, name, definition in self._indexes if self.rebuild]
         for name, _ in indexes:
             self.connection.execute(f"DROP INDEX {name}")
-        with self._uploaded(ids, vectors) as rows:
+        with self._uploaded(ids, new) as rows:
             self.connection.execute(
                 f"UPDATE {self.table} AS old SET {self.vector_column} = new.first FROM {rows} "
                 f"WHERE old.{self.id_column} = new.key",
@@ -227,18 +253,19 @@ class PgStore(Store):
             rows[f"vector{place}"] = column
         return rows.tobytes()
 
-    def settle(self) -> None:
-        """An index of PostgreSQL changes with its table."""
-
     def read_ledger(self) -> Ledger | None:
-        there = self._rows("SELECT obj_description(to_regclass(%s))", [self.ledger])[0][0]
-        if there is None:
+        there, facts = self._rows(
+            "SELECT to_regclass(%s) IS NOT NULL, obj_description(to_regclass(%s))", [self.ledger] * 2
+        )[0]
+        if not there:
             return None
+        if not str(facts).startswith('{"patch"'):
+            raise StoreError(f"{self.url}: the table {self.ledger} is in the way, and nudgevec did not make it")
         sent = (f"{self._kind}_send({name})" for name in ("before", "after"))
         rows = self._rows(f"SELECT key, {', '.join(sent)} FROM {self.ledger}", binary=True)
         ids, before, after = zip(*rows, strict=True) if rows else ((), (), ())
         columns = (self._unpacked([(None, each) for each in column])[1] for column in (before, after))
-        return Ledger(json.loads(there), list(ids), *columns)
+        return Ledger(json.loads(facts), list(ids), *columns)
 
     def make_ledger(self, ledger: Ledger) -> None:
         kind, vector = "bigint" if self._key_type in _WHOLE else "text", f"{self._kind}({self.dim})"
@@ -246,8 +273,8 @@ class PgStore(Store):
         with self._uploaded(ledger.ids, ledger.before, ledger.after) as rows:
             insert = f"INSERT INTO {self.ledger} SELECT key, first, second FROM {rows}"
             self.connection.execute(insert, [list(ledger.ids)])
-        facts = self.psycopg.sql.Literal(json.dumps(ledger.facts)).as_string(self.connection)
-        self.connection.execute(f"COMMENT ON TABLE {self.ledger} IS {facts}")
+        note = self.psycopg.sql.Literal(json.dumps(ledger.facts)).as_string(self.connection)
+        self.connection.execute(f"COMMENT ON TABLE {self.ledger} IS {note}")
 
     def drop_ledger(self) -> None:
         self.connection.execute(f"DROP TABLE {self.ledger}")
@@ -259,7 +286,3 @@ def _conninfo(address: Address, options: dict[str, str]) -> str:
     port = "" if address.port is None else f":{address.port}"
     place = f"{user}{secret}@{address.host}{port}" if user or secret else f"{address.host}{port}"
     return f"postgresql://{place}{quote(address.path)}?{urlencode(options)}"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]

@@ -2,7 +2,8 @@
 
 Documents are named by their point ids, or by a field of the payload (``?id=field``). Vectors are written in pieces,
 after the ledger: a collection beside this one, ``NAME__nudgevec``, that counts once the point with its facts is in.
-Qdrant keeps float32 exactly, but for cosine it makes vectors unit vectors, so numbers come back within a millionth.
+Qdrant keeps float32 exactly, but for cosine it keeps directions: vectors come back with length one, within a millionth
+or two.
 """
 
 from __future__ import annotations
@@ -10,25 +11,25 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nudgevec.corpus import Array
+from nudgevec.corpus import Array, lengths
 from nudgevec.errors import MissingExtraError, StoreError
 from nudgevec.stores.address import Address
-from nudgevec.stores.base import Ledger, Store
-from nudgevec.stores.lock import lock_for, locked
+from nudgevec.stores.base import Ledger
+from nudgevec.stores.pieces import PiecewiseStore, pieces
 
-_BATCH = 500
 _METRICS = {"Cosine": "cosine", "Dot": "dot", "Euclid": "l2"}
 _FACTS = "6e756467-6576-4563-8000-000000000000"
 """The point of a ledger that holds the facts."""
+_OURS = "nudgevec_before_and_after"
+"""The vector of a ledger, by which it is known."""
 
 
-class QdrantStore(Store):
+class QdrantStore(PiecewiseStore):
     """A collection of Qdrant."""
 
     def __init__(
@@ -45,6 +46,7 @@ class QdrantStore(Store):
             raise MissingExtraError("Qdrant", "qdrant") from None
         self.models: Any = qdrant_client.models
         self.url, self.name = str(address), address.named("collection")
+        self.guard(address, "QDRANT_API_KEY")
         self.id_field, self.vector_name, self._asked_metric = id, vector, metric
         if address.host:
             self.client: Any = qdrant_client.QdrantClient(
@@ -54,7 +56,6 @@ class QdrantStore(Store):
                 api_key=os.environ.get("QDRANT_API_KEY"),
                 check_compatibility=False,
             )
-            self._lock = lock_for(self.url)
         else:
             if not (Path(address.path) / "meta.json").is_file():
                 raise StoreError(f"there is no Qdrant folder at {address.path}")
@@ -64,15 +65,14 @@ class QdrantStore(Store):
                 raise StoreError(
                     f"{self.url}: somebody else has this folder open, and Qdrant lets in only one"
                 ) from None
-            self._lock = Path(address.path) / f".{self.name}.nudgevec-lock"
         self._ends_with(self.client.close)
         self.refresh()
 
-    def refresh(self) -> None:
+    def look(self) -> None:
         if not self.client.collection_exists(self.name):
             there = ", ".join(each.name for each in self.client.get_collections().collections) or "none"
             raise StoreError(f"{self.url}: there is no collection {self.name!r}; collections here: {there}")
-        kind = self._vectors()
+        kind = self._kind()
         if (
             kind.multivector_config is not None
             or str(kind.datatype or "float32").rpartition(".")[2].lower() != "float32"
@@ -81,16 +81,21 @@ class QdrantStore(Store):
         if kind.distance.value not in _METRICS:
             raise StoreError(f"{self.url} compares by {kind.distance.value}; cosine, dot and Euclid are understood")
         self.dim = int(kind.size)
-        self.metric = self._asked_metric or _METRICS[kind.distance.value]
+        self.metric = self.agreed_metric(self._asked_metric, _METRICS[kind.distance.value])
         self.slack = 2e-6 if kind.distance.value == "Cosine" else 0.0
-        self._point: dict[Hashable, Any] = {}
-        self.ids = []
-        for point in self._scrolled(self.name, with_payload=[self.id_field] if self.id_field else False):
-            key = self._key(point)
-            self.ids.append(key)
-            self._point[key] = point.id
+        self.place = {"id": self.id_field, "vector": self.vector_name}
+        self._shown: Any = [self.id_field] if self.id_field else False
 
-    def _vectors(self) -> Any:
+    def read_ids(self) -> list[Hashable]:
+        points = self._scrolled(self.name, with_payload=self._shown)
+        self._points = {self._key(point): point.id for point in points} if self.id_field else {}
+        return list(self._points) if self.id_field else [point.id for point in points]
+
+    def _point(self, key: Hashable) -> Any:
+        """The id of a document's point; None where it has none."""
+        return key if self.id_field is None else self._points.get(key)
+
+    def _kind(self) -> Any:
         """How the vectors are kept, of the name that was asked for or the only one."""
         kinds = self.client.get_collection(self.name).config.params.vectors
         if not isinstance(kinds, dict):
@@ -115,23 +120,28 @@ class QdrantStore(Store):
     def _scrolled(self, name: str, **options: Any) -> Iterator[Any]:
         place = None
         while True:
-            points, place = self.client.scroll(name, limit=_BATCH, offset=place, **options)
+            points, place = self.client.scroll(name, limit=self.piece, offset=place, **options)
             yield from points
             if place is None:
                 return
 
-    def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        yield from self._taken(self.ids, _BATCH)
-
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        shown = [self.id_field] if self.id_field else False
-        wanted = [self._point[key] for key in ids if key in self._point]
-        for start in range(0, len(wanted), _BATCH):
-            piece = wanted[start : start + _BATCH]
-            named = [self.vector_name] if self.vector_name else True
-            points = self.client.retrieve(self.name, piece, with_payload=shown, with_vectors=named)
+        if self.id_field:
+            # Which points these are is known from all ids.
+            _ = self.ids
+        wanted = [point for point in map(self._point, ids) if point is not None]
+        named: Any = [self.vector_name] if self.vector_name else True
+        for part in pieces(len(wanted), self.piece):
+            points = self.client.retrieve(self.name, wanted[part], with_payload=self._shown, with_vectors=named)
             if points:
-                yield [self._key(point) for point in points], np.array(list(map(self._vector, points)), np.float32)
+                yield [self._key(point) for point in points], self._vectors(points)
+
+    def _vectors(self, points: list[Any]) -> Array:
+        vectors = np.array([self._vector(point) for point in points], np.float32)
+        if self.slack:
+            # A folder gives the lengths that were written, until a vector is updated; a server never does.
+            vectors /= np.maximum(lengths(vectors), np.finfo(np.float32).tiny)[:, None].astype(np.float32)
+        return vectors
 
     def _vector(self, point: Any) -> list[float]:
         vector = (point.vector or {}).get(self.vector_name) if self.vector_name else point.vector
@@ -141,62 +151,58 @@ class QdrantStore(Store):
         return numbers
 
     def search(self, query: Array, count: int) -> list[Hashable]:
-        shown = [self.id_field] if self.id_field else False
         found = self.client.query_points(
-            self.name, query=query.tolist(), using=self.vector_name, limit=count, with_payload=shown
+            self.name, query=query.tolist(), using=self.vector_name, limit=count, with_payload=self._shown
         )
         return [self._key(point) for point in found.points]
 
-    def write(self, ids: Sequence[Any], vectors: Array) -> None:
-        for start in range(0, len(ids), _BATCH):
-            piece = zip(ids[start : start + _BATCH], vectors[start : start + _BATCH].tolist(), strict=True)
-            points = [
-                self.models.PointVectors(
-                    id=self._point[key], vector={self.vector_name: numbers} if self.vector_name else numbers
-                )
-                for key, numbers in piece
-            ]
-            self.client.update_vectors(self.name, points)
-
-    def alone(self) -> AbstractContextManager[None]:
-        return locked(self._lock, self.url)
-
-    def settle(self) -> None:
-        """Qdrant's index follows by itself."""
+    def put(self, ids: Sequence[Any], vectors: Array) -> None:
+        points = [
+            self.models.PointVectors(
+                id=self._point(key), vector={self.vector_name: numbers} if self.vector_name else numbers
+            )
+            for key, numbers in zip(ids, vectors.tolist(), strict=True)
+        ]
+        self.client.update_vectors(self.name, points)
 
     @property
     def _ledger(self) -> str:
         return f"{self.name}__nudgevec"
 
-    def read_ledger(self) -> Ledger | None:
+    def _there(self) -> bool:
+        """Whether there is a ledger, complete or not; an error where somebody else has a collection of this name."""
         if not self.client.collection_exists(self._ledger):
-            return None
-        facts = self.client.retrieve(self._ledger, [_FACTS], with_payload=True)
+            return False
+        kind = self.client.get_collection(self._ledger).config.params.vectors
+        if not isinstance(kind, dict) or set(kind) != {_OURS}:
+            raise StoreError(f"{self.url}: the collection {self._ledger!r} is in the way, and nudgevec did not make it")
+        return True
+
+    def read_ledger(self) -> Ledger | None:
+        facts = self.client.retrieve(self._ledger, [_FACTS], with_payload=True) if self._there() else []
         if not facts:
             return None
         points = [point for point in self._scrolled(self._ledger, with_vectors=True) if str(point.id) != _FACTS]
-        both = np.array([point.vector for point in points], np.float32).reshape(len(points), 2 * self.dim)
-        ids = [point.payload["key"] for point in points]
-        return Ledger(json.loads(facts[0].payload["facts"]), ids, both[:, : self.dim], both[:, self.dim :])
+        both = np.array([point.vector[_OURS] for point in points], np.float32).reshape(len(points), -1)
+        return Ledger.split(json.loads(facts[0].payload["facts"]), [point.payload["key"] for point in points], both)
 
     def make_ledger(self, ledger: Ledger) -> None:
         self.drop_ledger()
-        size = self.models.VectorParams(size=2 * self.dim, distance=self.models.Distance.DOT)
-        self.client.create_collection(self._ledger, vectors_config=size)
-        both = np.concatenate([ledger.before, ledger.after], axis=1).astype(np.float32)
-        for start in range(0, len(ledger.ids), _BATCH):
-            piece = zip(ledger.ids[start : start + _BATCH], both[start : start + _BATCH].tolist(), strict=True)
+        both = ledger.both
+        size = self.models.VectorParams(size=both.shape[1], distance=self.models.Distance.DOT)
+        self.client.create_collection(self._ledger, vectors_config={_OURS: size})
+        for part in pieces(len(both), self.piece):
             points = [
-                self.models.PointStruct(id=self._point[key], vector=numbers, payload={"key": key})
-                for key, numbers in piece
+                self.models.PointStruct(id=self._point(key), vector={_OURS: numbers}, payload={"key": key})
+                for key, numbers in zip(ledger.ids[part], both[part].tolist(), strict=True)
             ]
             self.client.upsert(self._ledger, points)
         # From here on it counts.
         facts = {"facts": json.dumps(ledger.facts)}
-        seal = self.models.PointStruct(id=_FACTS, vector=[0.0] * (2 * self.dim), payload=facts)
+        seal = self.models.PointStruct(id=_FACTS, vector={_OURS: [0.0] * both.shape[1]}, payload=facts)
         self.client.upsert(self._ledger, [seal])
 
     def drop_ledger(self) -> None:
-        if self.client.collection_exists(self._ledger):
+        if self._there():
             self.client.delete(self._ledger, [_FACTS])
             self.client.delete_collection(self._ledger)

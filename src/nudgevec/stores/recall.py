@@ -29,9 +29,10 @@ def recall(store: Store, queries: Array, count: int = 10) -> float:
     worst = best.min(axis=1) - _TIE * np.abs(best).max(axis=1)
     found = 0
     for query, least in zip(queries, worst, strict=True):
-        ids = store.search(query.astype(np.float32), wanted)
-        if ids:
-            found += int((_scores(store, query[None], store.take(ids))[0] >= least).sum())
+        # What came or went in the meantime is not counted.
+        there = store.found(store.search(query.astype(np.float32), wanted))
+        if there:
+            found += int((_scores(store, query[None], np.stack([*there.values()]))[0] >= least).sum())
     return found / (wanted * len(queries))
 
 
