@@ -301,3 +301,10 @@ def test_progress_is_shown_on_a_terminal_only(monkeypatch, capsys):
         assert ("scanning documents" in capsys.readouterr().err) == terminal
         cli.main(["tune", "data", "--out", "run", "--overwrite", "--quiet"])
         assert capsys.readouterr().err == ""
+
+
+def test_options_without_effect_are_refused(capsys):
+    assert cli.main(["tune", "data", "--out", "run", "--half-life", "30"]) == 1
+    assert "--half-life and --cap are about a label log" in capsys.readouterr().err
+    assert cli.main(["tune", "--out", "run"]) == 1
+    assert "DATA, or --store URL" in capsys.readouterr().err

@@ -324,6 +324,40 @@ def test_tuning_starts_from_the_original_vectors(store):
         np.testing.assert_allclose(vector, other[key], rtol=0, atol=store.slack)
 
 
+def test_tuning_again_equals_tuning_from_scratch(store, tmp_path):
+    """A patch in force, then new labels, new documents and fewer: as if there had never been a patch."""
+    made, new = vectors(rows=store.rows), vectors(7, 3)
+    ids = store.fill(made)
+    do(store, "apply", patch_for(store))
+    keys = [store.key(8000 + number) for number in range(3)]
+    for key, vector in zip(keys, new, strict=True):
+        store.add(key, vector)
+    for key in ids[:2]:
+        store.delete(key)
+    fresh = type(store)(tmp_path / "fresh")
+    fresh.fill(np.concatenate([made[2:], new]), [*ids[2:], *keys])
+    # Three queries for each of thirty documents, all a little to the same side of it.
+    targets = np.tile(np.concatenate([new, made[2:29]]), (3, 1))
+    queries = targets + np.tile(vectors(4, 30), (3, 1)) + vectors(3, 90) / 2
+    labels = [[name] for name in [*keys, *ids[2:29]] * 3]
+    tuned = []
+    for each in (store, fresh):
+        with open_store(each.url) as opened:
+            part = (queries[:60], labels[:60]), (queries[60:], labels[60:])
+            tuned.append(NudgeN("mrr@10", guard=0).fit(opened.original(), *part))
+    one, other = tuned
+    assert one.gamma_ > 0.01
+    moved = [dict(zip(each.patch_.ids, each.patch_.after, strict=True)) for each in tuned]
+    assert sorted(moved[0]) == sorted(moved[1])
+    if store.slack:
+        assert one.gamma_ == pytest.approx(other.gamma_, abs=1e-4)
+        return
+    assert one.gamma_ == other.gamma_
+    assert np.array_equal(one.curve_.edges, other.curve_.edges)
+    assert np.array_equal(one.curve_.values, other.curve_.values)
+    assert all(np.array_equal(moved[0][key], moved[1][key]) for key in moved[0])
+
+
 def test_the_index_serves_the_new_vectors(store, tmp_path):
     store = type(store)(tmp_path / "indexed", metric="cosine")
     store.fill(vectors(rows=min(3000, 2 * store.rows)))

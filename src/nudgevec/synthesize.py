@@ -112,28 +112,39 @@ def synthesize(
     known = {normalised(event.query) for event in log}
     usable = np.flatnonzero(vectors.any(axis=1))
     reader = Reader(ArrayCorpus(vectors[usable]))
+
+    def keep(pairs: list[tuple[int, str]], asked: list[int]) -> None:
+        """Log what holds of the answers."""
+        outcome.documents += len(asked)
+        outcome.written += len(pairs)
+        fresh = []
+        for place, query in pairs:
+            if normalised(query) in known:
+                outcome.known += 1
+                continue
+            known.add(normalised(query))
+            fresh.append((place, query))
+        kept = _round_trip(fresh, reader, usable, embed, plan.top)
+        outcome.lost += len(fresh) - len(kept)
+        outcome.kept += len(kept)
+        outcome.examples += [(ids[place], query) for place, query in kept[:1]]
+        now = time.time()
+        events = [Event(query, ids[place], SYNTHETIC, time=now, source=SYNTHETIC) for place, query in kept]
+        log.extend(events, done=(plan.mark, [ids[place] for place in asked]))
+
     with Progress("asking for queries") as progress:
         progress.begin(len(chosen))
         for start in range(0, len(chosen), _TOGETHER):
-            some = chosen[start : start + _TOGETHER]
-            pairs = [(place, query) for place in some for query in _ask(plan, texts[place])]
-            outcome.documents += len(some)
-            outcome.written += len(pairs)
-            fresh = []
-            for place, query in pairs:
-                if normalised(query) in known:
-                    outcome.known += 1
-                    continue
-                known.add(normalised(query))
-                fresh.append((place, query))
-            kept = _round_trip(fresh, reader, usable, embed, plan.top)
-            outcome.lost += len(fresh) - len(kept)
-            outcome.kept += len(kept)
-            outcome.examples += [(ids[place], query) for place, query in kept[:1]]
-            now = time.time()
-            events = [Event(query, ids[place], SYNTHETIC, time=now, source=SYNTHETIC) for place, query in kept]
-            log.extend(events, done=(plan.mark, [ids[place] for place in some]))
-            progress.step(len(some))
+            pairs: list[tuple[int, str]] = []
+            asked: list[int] = []
+            try:
+                for place in chosen[start : start + _TOGETHER]:
+                    pairs += [(place, query) for query in _ask(plan, texts[place])]
+                    asked.append(place)
+                    progress.step()
+            finally:
+                # Answers were paid for: whatever stops us, they are kept.
+                keep(pairs, asked)
     return outcome
 
 

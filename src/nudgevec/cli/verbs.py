@@ -234,6 +234,8 @@ def _ready(options: argparse.Namespace) -> Any:
 
     if (options.data is None) == (options.store is None):
         raise OptionError("say where the documents are: DATA, or --store URL")
+    if options.labels is None and (options.half_life is not None or options.cap is not None):
+        raise OptionError("--half-life and --cap are about a label log: say which one with --labels")
     options.data = options.data or options.store
     collection = (
         readers.read(options.data)
