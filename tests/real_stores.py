@@ -34,8 +34,6 @@ class RealStore:
     """Whether one id can stand there twice."""
     shared = True
     """Whether a second client can write meanwhile."""
-    atomic = False
-    """Whether no state in between can be seen."""
     deaths = 50
     """How often it is killed."""
 
@@ -66,7 +64,6 @@ class RealStore:
 
 class Lance(RealStore):
     twice = True
-    atomic = True
 
     def __init__(self, folder, metric=None):
         import lancedb
@@ -140,8 +137,6 @@ def postgres():
 
 
 class Postgres(RealStore):
-    atomic = True
-
     def __init__(self, folder, metric=None):
         import psycopg
 
@@ -424,7 +419,6 @@ class Milvus(RealStore):
 
 class Faiss(RealStore):
     twice = True
-    atomic = True
     factory = "IDMap2,Flat"
 
     def __init__(self, folder, metric="dot"):
