@@ -46,9 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             axis.grid(color=GRID, linewidth=0.5)
         figure.supxlabel("share of training", fontsize=10)
         figure.supylabel("R@1 x 100", fontsize=10)
-        figure.legend(
-            *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9
-        )
+        handles, labels = axes[0].get_legend_handles_labels()
+        place = {"loc": "outside upper center", "ncols": len(labels) // 2}
+        figure.legend(handles, labels, frameon=False, fontsize=9, **place)
         save(figure, chosen.target / f"training-{model}.png")
         head = ["data set", "method", "when", "training R@1", "validation R@1"]
         lines += ["", f"## {model}", "", f"![](training-{model}.png)", "", *markdown(head, rows)]
