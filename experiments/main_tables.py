@@ -26,6 +26,7 @@ ROWS = {
     "PTFT-L": ("PTFT-L", None),
     NONE: (NONE, None),
 }
+OURS = "NUDGE-N"
 Means = dict[str, dict[str, Mean]]
 """Row -> metric -> mean; a method that was not run has no row."""
 HEAD = [
@@ -36,7 +37,8 @@ HEAD = [
     "figures x 100. In brackets the 95% bootstrap interval of the mean change of NDCG@10 over the queries; it does",
     "not hold what another split or another start of training would change. All methods choose by R@1 of the",
     "validation queries, the paper's validation metric, but for the lines that say otherwise. Settings:",
-    "`experiments/config`. Averages are over data sets; a method that was not run on all of them has none.",
+    "`experiments/config`. The last column is how far NUDGE-N is ahead, query by query (paired). Averages are over",
+    "data sets; a method that was not run on all of them has none.",
 ]
 
 
@@ -71,8 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _where_ptft_ran(means: dict[str, Means], model: str) -> str:
     if corpora.MODELS[model] == "static":
         return f"No PTFT: {model} is a table of word vectors, not a transformer that could be fine-tuned."
-    run = [name for name, found in means.items() if "PTFT" in found]
-    return f"PTFT was run on {' and '.join(run) or 'none of these data sets'}."
+    run = {name: "PTFT" in found for name, found in means.items()}
+    there, missing = (" and ".join(name for name in run if run[name] == wanted) for wanted in (True, False))
+    told = f"PTFT was run on {there or 'none of these data sets'}"
+    return f"{told}; not on {missing} (`gpu.py --data` would)." if there and missing else f"{told}."
 
 
 def _means(chosen: Options, name: str, model: str) -> Means:
@@ -100,11 +104,12 @@ def _table(found: Means, rows: Sequence[str]) -> list[str]:
     cells = []
     for row in rows:
         if row not in found:
-            cells.append([row, *["not run" for _ in METRICS], ""])
+            cells.append([row, *["not run" for _ in METRICS], "", ""])
             continue
-        last = "" if row == NONE else change(found[row]["NDCG@10"], found[NONE]["NDCG@10"])
-        cells.append([row, *(f"{found[row][metric].value:.1f}" for metric in METRICS), last])
-    return markdown(["method", *METRICS, "change of NDCG@10"], cells)
+        score, plain, ours = (found[each]["NDCG@10"] for each in (row, NONE, OURS))
+        gain, lead = "" if row == NONE else change(score, plain), "" if row == OURS else change(ours, score)
+        cells.append([row, *(f"{found[row][metric].value:.1f}" for metric in METRICS), gain, lead])
+    return markdown(["method", *METRICS, "change of NDCG@10", f"{OURS} less this"], cells)
 
 
 def _described(chosen: Options, name: str, model: str) -> str:

@@ -489,11 +489,11 @@ def test_the_main_tables_say_where_a_method_was_not_run(folder, monkeypatch):
     monkeypatch.setattr(main_tables, "result", ran)
     main_tables.main(["--data", "toy,other", "--models", "MiniLM", "--threads", "1", "--target", str(folder)])
     text = (folder / "main.md").read_text()
-    assert "PTFT was run on toy." in text
+    assert "PTFT was run on toy; not on other" in text
     first, second, together = (part.split("###")[0] for part in text.split("### ")[1:4])
-    assert "| PTFT | 50.0 | 50.0 | 50.0 | +0.0 (+0.0 to +0.0) |" in first
-    assert "| PTFT | not run | not run | not run |  |" in second
-    assert "| PTFT | not run | not run | not run |  |" in together
+    assert "| PTFT | 50.0 | 50.0 | 50.0 | +0.0 (+0.0 to +0.0) | +0.0 (+0.0 to +0.0) |" in first
+    assert "| PTFT | not run | not run | not run |  |  |" in second
+    assert "| PTFT | not run | not run | not run |  |  |" in together
 
 
 def test_data_sets_are_resampled_apart_and_methods_together():
