@@ -51,7 +51,7 @@ def toy(documents=60, queries=240, dim=12, seed=0):
     document_texts = [" ".join(WORDS[each] for each in random.integers(0, 40, 6)) for _ in range(documents)]
     query_texts = [" ".join(document_texts[row].split()[:3][::-1]) for row in answer]
     labels = [{int(row): 1.0} for row in answer]
-    return corpora.DataSet("toy", vectors, asked, labels, 0, document_texts, query_texts)
+    return corpora.DataSet("toy", vectors, asked, labels, document_texts, query_texts)
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def texts(tiny_model):
     with torch.no_grad():
         kinds = (data.document_texts, data.query_texts)
         documents, queries = (Texts(model, each).embedded(np.arange(len(each))).numpy() for each in kinds)
-    data = corpora.DataSet("toy", documents, queries, data.labels, 0, data.document_texts, data.query_texts)
+    data = corpora.DataSet("toy", documents, queries, data.labels, data.document_texts, data.query_texts)
     train, validation, _ = data.deal(0)
     return Problem(data, train, validation)
 
