@@ -42,9 +42,9 @@ def problem(n, d, train, validation, touched, labels=1, seed=0, on_disk=False):
 def real(name):
     """A data set of the folder named by NUDGEVEC_DATA, split 0.7/0.1/0.2 with at most 1,000 validation queries."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "experiments"))
-    import datasets
+    import corpora
 
-    data = datasets.load(name)
+    data = corpora.load(name)
     parts = data.split(0, cap=1000)[:2]
     train, validation = ((queries.astype(np.float32), [list(line) for line in labels]) for queries, labels in parts)
     return data.documents.astype(np.float32), train, validation

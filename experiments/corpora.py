@@ -36,13 +36,12 @@ Labels = list[dict[int, float]]
 
 @dataclass(frozen=True)
 class DataSet:
-    """Vectors and graded labels; labels of documents outside the corpus are left out and counted."""
+    """Vectors and graded labels; labels of documents outside the corpus are left out."""
 
     name: str
     documents: np.ndarray
     queries: np.ndarray
     labels: Labels
-    unknown: int
     document_texts: list[str] = field(default_factory=list, repr=False)
     query_texts: list[str] = field(default_factory=list, repr=False)
 
@@ -90,7 +89,7 @@ def load(name: str, model: str = "MiniLM") -> DataSet:
         collection = beir.read(home)
     documents, queries, _ = embedded(collection, embedder)
     texts = [list(items.texts or []) for items in (collection.documents, collection.queries)]
-    return DataSet(name, documents, np.asarray(queries), _labels(collection), collection.dropped, *texts)
+    return DataSet(name, documents, np.asarray(queries), _labels(collection), *texts)
 
 
 def spec(model: str) -> str:

@@ -1,6 +1,6 @@
 """All seven experiments, one after the other.
 
-    NUDGEVEC_DATA=... python experiments/everything.py [--add FOLDER] [options that all of them have]
+    NUDGEVEC_DATA=... python experiments/everything.py [--add FOLDER] [--kept] [options that all of them have]
 
 ``--add`` first copies the runs in FOLDER, made by gpu.py on another machine, to the cache.
 """

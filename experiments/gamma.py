@@ -43,8 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 plateaus = round(np.mean([len(each["curve"].values) for each in found]))
                 rows.append([name, metric, *gammas, f"{plateaus:,}", *(f"{100 * value:.1f}" for value in means)])
             _draw(axis, name, found[0])
-        axes[0].set_ylabel(f"validation {METRICS[-1]} x 100", fontsize=9)
-        axes[0].legend(frameon=False, fontsize=7, loc="lower center")
+        figure.supxlabel("gamma", fontsize=10)
+        figure.supylabel("validation NDCG@10 x 100", fontsize=10)
+        axes[0].legend(frameon=False, fontsize=9, loc="lower center")
         save(figure, chosen.target / f"gamma-{model}.png")
         lines += ["", f"## {model}", "", f"The figure: split {chosen.seeds[0]}, {METRICS[-1]}.", ""]
         lines += [f"![](gamma-{model}.png)", "", *markdown(head, rows)]
@@ -72,10 +73,11 @@ def _draw(axis: Any, name: str, found: dict[str, Any]) -> None:
     axis.stairs(100 * curve.values, curve.edges, baseline=None, color=LINE, linewidth=1.1, label="exact")
     axis.plot(PUBLISHED_GRID, 100 * curve(PUBLISHED_GRID), "o", color=INK, markersize=2.5, label="published grid")
     axis.plot(found["gamma"], 100 * curve(found["gamma"]), "D", color=MARK, markersize=6, label="chosen")
-    axis.set_xlim(-0.02, max(1.0, 1.2 * found["gamma"]))
-    axis.set_title(name, fontsize=10, loc="left")
-    axis.set_xlabel("gamma", fontsize=9)
-    axis.tick_params(labelsize=8)
+    end = max(1.0, 1.2 * found["gamma"])
+    seen = 100 * curve(np.linspace(0, end, 1000))
+    room = 0.05 * (seen.max() - seen.min())
+    axis.set(xlim=(-0.02 * end, end), ylim=(seen.min() - room, seen.max() + room))
+    axis.set_title(name, fontsize=11, loc="left")
 
 
 if __name__ == "__main__":

@@ -67,6 +67,11 @@ def _kilt(name: str) -> tuple[Iterable[Row], Iterable[Row], Iterable[Judgement]]
     import datasets
 
     answers = {task: list(_answers(datasets.load_dataset("kilt_tasks", KILT[task]))) for task in KILT}
+    if name == "triviaqa":
+        # KILT has only the ids of these questions; their words are in the original set.
+        original = datasets.load_dataset("trivia_qa", "unfiltered.nocontext")
+        words = {row["question_id"]: row["question"] for side in original.values() for row in side}
+        answers[name] = [(query, words[query], *place) for query, _, *place in answers[name] if query in words]
     pages = {page for task in answers.values() for _, _, page, _ in task}
 
     def paragraphs() -> Iterator[Row]:

@@ -1,9 +1,10 @@
 """Experiment 2, run time of every method on one device, as ratios in one run.
 
-    NUDGEVEC_DATA=... python experiments/run_time.py [--device cuda]
+    NUDGEVEC_DATA=... python experiments/run_time.py [--device cuda] [--kept]
 
 writes docs/results/run-time.md and run-time.png. The times of a device are kept in the cache when they are taken, and
-the table shows all devices whose times are there, so that those of a GPU can be brought from another machine.
+the table shows all devices whose times are there, so that those of a GPU can be brought from another machine. With
+``--kept`` it only shows them. PTFT is timed by gpu.py alone: it is too slow for a CPU.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 import torch
 from methods import tune
 from runs import Options, keep, options, problem, result
-from tables import COLOURS, markdown, panels, save, write
+from tables import COLOURS, GRID, INK, markdown, panels, save, write
 
 METHODS = ("NUDGE-M", "NUDGE-N", "NUDGE-IM", "NUDGE-IN", "Adapter", "Adapter-L", "PTFT", "PTFT-L")
 UNIT = "NUDGE-N"
@@ -29,37 +30,30 @@ HEAD = [
     "",
     "Made by `python experiments/run_time.py` (the GPU part by `python experiments/gpu.py`). Seconds from vectors in",
     "memory (for PTFT: texts) to tuned vectors, first split, one fit with the settings that were chosen; in brackets",
-    f"the ratio to {UNIT} on the same device and data set. *With tuning* adds the other settings of the grid. NUDGE-M",
-    f"and NUDGE-N: the best of {REPEATS} fits; the others: one. Embedding the data is not counted.",
+    f"the ratio to {UNIT} on the same device and data set. *With tuning* adds the other settings of the grid, in the",
+    f"proportion they took when they were tried. NUDGE-M and NUDGE-N: the best of {REPEATS} fits; the others: one.",
+    "Embedding the data before is not counted. *Total* is over the data sets of the device, as in the paper. PTFT is",
+    "not run on a CPU.",
 ]
+
+Times = dict[str, float]
+"""Seconds of one fit, and of all settings of the grid together ("tuning")."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     chosen = options(__doc__, arguments)
-    measure(chosen)
+    if not chosen.kept:
+        measure(chosen)
     devices = {path.stem: json.loads(path.read_text()) for path in sorted((chosen.cache / "run_time").glob("*.json"))}
+    if not devices:
+        raise SystemExit(f"No times are kept in {chosen.cache / 'run_time'}: run without --kept.")
     lines = list(HEAD)
-    figure, axes = panels(len(devices), width=4.2)
+    figure, axes = panels(len(devices))
     for axis, (device, found) in zip(axes, devices.items(), strict=True):
-        seconds = found["seconds"]
-        rows, ratios = [], {}
-        for method in METHODS:
-            times = {name: seconds[name][method] for name in seconds if method in seconds[name]}
-            if not times:
-                rows.append([method, *["not run" for _ in seconds]])
-                continue
-            units = {name: seconds[name][UNIT]["fit"] for name in times}
-            ratios[method] = float(np.exp(np.mean([np.log(times[name]["fit"] / units[name]) for name in times])))
-            rows.append([method, *(_cell(times.get(name), units.get(name)) for name in seconds)])
         lines += ["", f"## {device}", "", f"{found['machine']}; vectors of {found['model']}.", ""]
-        lines += markdown(["method", *seconds], rows)
-        names = list(ratios)[::-1]
-        axis.barh(
-            names, [ratios[name] for name in names], color=[COLOURS[0] if "NUDGE" in n else COLOURS[6] for n in names]
-        )
-        axis.set(xscale="log", xlabel=f"time, {UNIT} = 1 (geometric mean of the data sets)")
-        axis.set_title(device, fontsize=10, loc="left")
-        axis.tick_params(labelsize=8)
+        lines += _table(found["seconds"])
+        _draw(axis, found["seconds"])
+        axis.set_title(device, fontsize=11, loc="left")
     save(figure, chosen.target / "run-time.png")
     write(chosen.target / "run-time.md", [*lines, "", "![](run-time.png)"])
 
@@ -71,10 +65,12 @@ def measure(chosen: Options) -> None:
     for name in chosen.data:
         seconds[name] = {}
         for method in METHODS:
+            if method.startswith("PTFT") and not chosen.ptft:
+                continue
             tuned = result(chosen, name, model, method, chosen.seeds[0])
-            if tuned is not None:
-                seconds[name][method] = _times(chosen, name, model, method, tuned)
-                print(f"{chosen.device} {name} {method}: {seconds[name][method]['fit']:.3f} s", flush=True)
+            assert tuned is not None
+            seconds[name][method] = _times(chosen, name, model, method, tuned)
+            print(f"{chosen.device} {name} {method}: {seconds[name][method]['fit']:.3f} s", flush=True)
     machine = f"{os.cpu_count()} CPU cores ({platform.machine()})"
     if chosen.device != "cpu":
         machine = f"{torch.cuda.get_device_name()}, {machine}"
@@ -83,7 +79,7 @@ def measure(chosen: Options) -> None:
     keep(chosen.cache / "run_time" / f"{'CPU' if chosen.device == 'cpu' else 'GPU'}.json", told)
 
 
-def _times(chosen: Options, name: str, model: str, method: str, tuned: dict[str, Any]) -> dict[str, float]:
+def _times(chosen: Options, name: str, model: str, method: str, tuned: dict[str, Any]) -> Times:
     task, _ = problem(name, model, chosen.seeds[0], chosen.device)
     trials, single = tuned["facts"]["trials"], tuned["facts"]["chosen"]
     times = []
@@ -96,11 +92,45 @@ def _times(chosen: Options, name: str, model: str, method: str, tuned: dict[str,
     return {"fit": min(times), "tuning": scale * sum(trial["seconds"] for trial in trials)}
 
 
-def _cell(times: dict[str, float] | None, unit: float | None) -> str:
+def _table(seconds: dict[str, dict[str, Times]]) -> list[str]:
+    rows = []
+    for method in METHODS:
+        times = [seconds[name].get(method) for name in seconds]
+        units = [seconds[name][UNIT] for name in seconds]
+        pairs = zip([*times, _total(times)], [*units, _total(units)], strict=True)
+        rows.append([method, *(_cell(*pair) for pair in pairs)])
+    return markdown(["method", *seconds, "total"], rows)
+
+
+def _total(times: Sequence[Times | None]) -> Times | None:
+    found = [each for each in times if each is not None]
+    return {key: sum(each[key] for each in found) for key in found[0]} if len(found) == len(times) else None
+
+
+def _cell(times: Times | None, unit: Times | None) -> str:
     if times is None or unit is None:
         return "not run"
-    cell = f"{times['fit']:.2g} (x {times['fit'] / unit:.3g})"
-    return cell if times["tuning"] < 1.5 * times["fit"] else f"{cell}, with tuning {times['tuning']:.2g}"
+    fit, tuning = (f"{_short(times[kind])} (x {_short(times[kind] / unit['fit'])})" for kind in ("fit", "tuning"))
+    return fit if times["tuning"] < 1.5 * times["fit"] else f"{fit}, with tuning {tuning}"
+
+
+def _short(value: float) -> str:
+    """Three digits, and never an exponent."""
+    return f"{float(f'{value:.3g}'):,g}"
+
+
+def _draw(axis: Any, seconds: dict[str, dict[str, Times]]) -> None:
+    """One point for every data set: the ratios differ too much for a mean."""
+    shown = [method for method in METHODS if any(method in times for times in seconds.values())][::-1]
+    for (name, times), colour in zip(seconds.items(), COLOURS, strict=False):
+        there = [method for method in shown if method in times]
+        ratios = [times[method]["fit"] / times[UNIT]["fit"] for method in there]
+        axis.plot(ratios, [shown.index(method) for method in there], "o", color=colour, markersize=6, label=name)
+    axis.set_yticks(range(len(shown)), shown)
+    axis.axvline(1, color=INK, linewidth=0.8)
+    axis.set(xscale="log", xlim=(0.5, 3000), xlabel=f"time of one fit, {UNIT} = 1")
+    axis.grid(color=GRID, linewidth=0.5)
+    axis.legend(frameon=False, fontsize=8, loc="upper right")
 
 
 if __name__ == "__main__":

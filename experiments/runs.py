@@ -41,6 +41,8 @@ class Options:
     threads: int
     ptft: bool = False
     """Run PTFT where it was not run yet; the other experiments only show what ``gpu.py`` has left."""
+    kept: bool = False
+    """Take no times: show those that are kept."""
 
 
 def options(description: str | None, arguments: Sequence[str] | None = None) -> Options:
@@ -52,6 +54,7 @@ def options(description: str | None, arguments: Sequence[str] | None = None) -> 
     parser.add_argument("--cache", type=Path, default=Path(".cache/experiments"), help="where runs are kept")
     parser.add_argument("--target", type=Path, default=Path("docs/results"), help="where tables and figures go")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of PyTorch")
+    parser.add_argument("--kept", action="store_true", help="show the times that are kept, take none")
     given = parser.parse_args(arguments)
     import torch
 
@@ -65,6 +68,7 @@ def options(description: str | None, arguments: Sequence[str] | None = None) -> 
         given.cache,
         given.target,
         given.threads,
+        kept=given.kept,
     )
 
 

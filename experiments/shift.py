@@ -41,15 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for title, rows in {"Average": together, **means}.items():
             lines += ["", f"### {title}, {model}", "", *_table(rows)]
         panel = {
-            f"{title}, {test}": {
-                method: rows[method][test, "NDCG@10"] - rows[NONE][test, "NDCG@10"]
+            title: {
+                f"{method}, {test}": rows[method][test, "NDCG@10"] - rows[NONE][test, "NDCG@10"]
+                for test in TESTS
                 for method in METHODS
                 if method != NONE
             }
-            for test in TESTS
             for title, rows in {"average": together, **means}.items()
         }
-        bars(chosen.target / f"shift-{model}.png", panel, "change of NDCG@10 x 100", columns=1 + len(means))
+        bars(chosen.target / f"shift-{model}.png", panel, "change of NDCG@10 x 100")
     write(chosen.target / "shift.md", lines)
 
 

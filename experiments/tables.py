@@ -34,15 +34,15 @@ class Mean:
 def mean(results: Iterable[dict[str, Any]], metric: str, test: str = "test") -> Mean:
     """The mean of a metric over the test queries of several splits.
 
-    A query that was tested in several splits is one query: resampling takes or leaves it as a whole. Every method sees
-    the same draws, so that differences are paired.
+    A query that was tested in several splits is one query: resampling takes or leaves it as a whole. The draws depend
+    on the queries alone: every method sees the same ones, so that differences are paired, and every data set others.
     """
     parts = [each["tests"][test] for each in results]
     query = np.concatenate([part["query"] for part in parts])
     value = 100 * np.concatenate([part[metric] for part in parts])
-    _, place = np.unique(query, return_inverse=True)
+    distinct, place = np.unique(query, return_inverse=True)
     total, count = np.bincount(place, value), np.bincount(place).astype(np.float64)
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(distinct)
     drawn = np.empty(RESAMPLES)
     for start in range(0, RESAMPLES, 100):
         chosen = random.integers(0, len(total), (100, len(total)))
@@ -72,35 +72,39 @@ def write(path: Path, lines: Sequence[str]) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def panels(count: int, columns: int | None = None, width: float = 3.4, height: float = 3.0) -> tuple[Any, list[Any]]:
-    """Axes in the style of the README's figure, in one row or in rows of so many columns."""
-    columns = columns or count
+def panels(count: int, columns: int = 2, width: float = 4.2, height: float = 3.0) -> tuple[Any, list[Any]]:
+    """Axes in the style of the README's figure, in rows of so many columns: narrow enough to be read on a page."""
+    columns = min(columns, count)
     rows = -(-count // columns)
     size = max(5.0, width * columns), height * rows
     figure, axes = _pyplot().subplots(rows, columns, figsize=size, dpi=140, layout="constrained", squeeze=False)
+    for spare in axes.ravel()[count:]:
+        spare.set_visible(False)
     axes = list(axes.ravel()[:count])
     for each in axes:
         each.spines[["top", "right"]].set_visible(False)
+        each.tick_params(labelsize=9)
     return figure, axes
 
 
-def bars(path: Path, panel: dict[str, dict[str, Mean]], label: str, columns: int | None = None) -> None:
-    """One panel per key, one horizontal bar per method, with its interval."""
-    columns = columns or len(panel)
-    figure, axes = panels(len(panel), columns)
+def bars(path: Path, panel: dict[str, dict[str, Mean | None]], label: str, columns: int = 3) -> None:
+    """One panel per key, one horizontal bar per method, with its interval; None is a method that was not run."""
+    count = max(map(len, panel.values()))
+    figure, axes = panels(len(panel), columns, width=3.2, height=1.1 + 0.26 * count)
     for place, (each, (title, means)) in enumerate(zip(axes, panel.items(), strict=True)):
-        names = list(means)[::-1]
-        values = [means[name].value for name in names]
-        low, high = np.array([means[name].interval for name in names]).T
-        each.barh(names, values, color=[LINE if name.startswith("NUDGE") else GRID for name in names], height=0.7)
-        reach = np.maximum(0, [values - low, high - values])
-        each.errorbar(values, names, xerr=reach, fmt="none", ecolor=INK, linewidth=1)
+        for line, (name, found) in enumerate(means.items()):
+            if found is None:
+                each.text(0, line, " not run", va="center", fontsize=8, color=INK)
+                continue
+            low, high = found.interval
+            reach = [[max(0.0, found.value - low)], [max(0.0, high - found.value)]]
+            each.barh(line, found.value, color=LINE if name.startswith("NUDGE") else "#b9bec7", height=0.7)
+            each.errorbar(found.value, line, xerr=reach, fmt="none", ecolor=INK, linewidth=1)
+        each.set_yticks(range(len(means)), means if place % columns == 0 else [""] * len(means))
+        each.set_ylim(len(means) - 0.5, -0.5)
         each.axvline(0, color=INK, linewidth=0.8)
-        each.set_title(title, fontsize=10, loc="left")
-        each.set_xlabel(label, fontsize=9)
-        each.tick_params(labelsize=8)
-        if place % columns:
-            each.set_yticklabels([])
+        each.set_title(title, fontsize=11, loc="left")
+    figure.supxlabel(label, fontsize=10)
     save(figure, path)
 
 

@@ -51,7 +51,7 @@ def toy(documents=60, queries=240, dim=12, seed=0):
     document_texts = [" ".join(WORDS[each] for each in random.integers(0, 40, 6)) for _ in range(documents)]
     query_texts = [" ".join(document_texts[row].split()[:3][::-1]) for row in answer]
     labels = [{int(row): 1.0} for row in answer]
-    return corpora.DataSet("toy", vectors, asked, labels, 0, document_texts, query_texts)
+    return corpora.DataSet("toy", vectors, asked, labels, document_texts, query_texts)
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def texts(tiny_model):
     with torch.no_grad():
         kinds = (data.document_texts, data.query_texts)
         documents, queries = (Texts(model, each).embedded(np.arange(len(each))).numpy() for each in kinds)
-    data = corpora.DataSet("toy", documents, queries, data.labels, 0, data.document_texts, data.query_texts)
+    data = corpora.DataSet("toy", documents, queries, data.labels, data.document_texts, data.query_texts)
     train, validation, _ = data.deal(0)
     return Problem(data, train, validation)
 
@@ -345,7 +345,7 @@ def test_kilt_keeps_paragraphs_of_pages_with_an_answer(tmp_path, monkeypatch):
     tasks = {
         "nq": {"train": [answered("a", "7", 0, 1)], "validation": [answered("b", "7", 1, 1)]},
         "hotpotqa": {"train": [answered("c", "9", 0, 0)]},
-        "triviaqa_support_only": {"train": []},
+        "triviaqa_support_only": {"train": [{**answered("t", "9", 1, 1), "input": ""}]},
     }
     pages = [
         {"wikipedia_id": number, "wikipedia_title": f"T{number}", "text": {"paragraph": ["p0", "p1"]}}
@@ -353,7 +353,8 @@ def test_kilt_keeps_paragraphs_of_pages_with_an_answer(tmp_path, monkeypatch):
     ]
 
     def load_dataset(name, task=None, **_):
-        return tasks[task] if name == "kilt_tasks" else pages
+        questions = {"train": [{"question_id": "t", "question": "question t"}]}
+        return {"kilt_tasks": tasks.get(task), "kilt_wikipedia": pages, "trivia_qa": questions}[name]
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
     monkeypatch.setenv("NUDGEVEC_DATA", str(tmp_path))
@@ -361,6 +362,9 @@ def test_kilt_keeps_paragraphs_of_pages_with_an_answer(tmp_path, monkeypatch):
     assert data.document_texts == ["T7 p0", "T7 p1", "T9 p0", "T9 p1"]
     assert data.query_texts == ["question a", "question b"]
     assert data.labels == [{0: 1.0, 1: 1.0}, {1: 1.0}]
+    trivia = corpora.load("triviaqa", "wordllama")
+    assert trivia.query_texts == ["question t"], "KILT has its id only"
+    assert trivia.labels == [{3: 1.0}]
 
 
 def test_captions_ask_for_their_image(tmp_path, monkeypatch):
@@ -449,10 +453,59 @@ def test_every_experiment_runs_and_runs_again_from_what_it_kept(folder, command,
     assert f"]({figure.name})" in text
     assert "nan" not in text
     assert figure.read_bytes()[:4] == b"\x89PNG"
-    if command in ("main_tables", "shift", "ablation"):
-        monkeypatch.setattr(importlib.import_module("runs"), "tune", None)
-        module.main(arguments)
+    if command != "gamma":  # which keeps nothing: it takes seconds
+        for each in ("runs", "run_time", "iterative_closed"):
+            monkeypatch.setattr(importlib.import_module(each), "tune", None)
+        module.main([*arguments, "--kept"])
         assert table.read_text() == text
+
+
+@pytest.mark.parametrize("command", ["run_time", "iterative_closed"])
+def test_times_that_are_not_kept_cannot_be_shown(folder, command):
+    with pytest.raises(SystemExit, match=r"run without --kept"):
+        importlib.import_module(command).main(["--kept", "--data", "toy", "--threads", "1", "--cache", str(folder)])
+
+
+def test_ptft_of_another_machine_is_not_timed_here(folder, monkeypatch):
+    run_time, timed = importlib.import_module("run_time"), []
+    monkeypatch.setattr(run_time, "result", lambda *_: {})
+    monkeypatch.setattr(run_time, "_times", lambda *told: timed.append(told[3]) or {"fit": 1.0, "tuning": 300.0})
+    target = ["--cache", str(folder), "--target", str(folder)]
+    run_time.main(["--data", "toy", "--models", "MiniLM", "--threads", "1", *target])
+    assert timed == [method for method in run_time.METHODS if not method.startswith("PTFT")]
+    table = (folder / "run-time.md").read_text()
+    assert "| Adapter | 1 (x 1), with tuning 300 (x 300) | 1 (x 1), with tuning 300 (x 300) |" in table
+    assert "| PTFT | not run | not run |" in table
+
+
+def test_the_main_tables_say_where_a_method_was_not_run(folder, monkeypatch):
+    main_tables = importlib.import_module("main_tables")
+    values = [0.0, 1.0, 0.5]
+    found = {"tests": {"test": {"query": [0, 1, 2], "R@1": values, "R@10": values, "NDCG@10": values}}}
+
+    def ran(_, name, model, method, *rest):
+        return None if method.startswith("PTFT") and name == "other" else found
+
+    monkeypatch.setattr(main_tables, "result", ran)
+    main_tables.main(["--data", "toy,other", "--models", "MiniLM", "--threads", "1", "--target", str(folder)])
+    text = (folder / "main.md").read_text()
+    assert "PTFT was run on toy; not on other" in text
+    first, second, together = (part.split("###")[0] for part in text.split("### ")[1:4])
+    assert "| PTFT | 50.0 | 50.0 | 50.0 | +0.0 (+0.0 to +0.0) | +0.0 (+0.0 to +0.0) |" in first
+    assert "| PTFT | not run | not run | not run |  |  |" in second
+    assert "| PTFT | not run | not run | not run |  |  |" in together
+
+
+def test_data_sets_are_resampled_apart_and_methods_together():
+    tables = importlib.import_module("tables")
+
+    def drawn(queries, shift=0.0):
+        values = np.random.default_rng(0).random(len(queries)) + shift
+        return tables.mean([{"tests": {"test": {"query": queries, "m": values.tolist()}}}], "m").drawn
+
+    first = drawn(list(range(50)))
+    np.testing.assert_allclose(drawn(list(range(50)), shift=1.0) - first, 100.0)
+    assert abs(np.corrcoef(first, drawn(list(range(50, 100))))[0, 1]) < 0.1
 
 
 def test_what_the_gpu_part_leaves_is_shown_by_the_others(folder, tiny_model):
