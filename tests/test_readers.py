@@ -47,6 +47,29 @@ def test_llama_index(tmp_path):
     assert list(found.documents.texts) == list(corpus.values())
 
 
+def test_what_the_hugging_face_library_saves(tmp_path):
+    from datasets import Dataset, DatasetDict
+
+    corpus, asked, qrels = disk.texts()
+    Dataset.from_dict({"_id": list(corpus), "text": list(corpus.values())}).save_to_disk(tmp_path / "corpus")
+    Dataset.from_dict({"_id": list(asked), "text": list(asked.values())}).save_to_disk(tmp_path / "queries")
+    halves = {"train": list(qrels)[::2], "test": list(qrels)[1::2]}
+    sides = {
+        side: Dataset.from_list(
+            [
+                {"query-id": query, "corpus-id": document, "score": grade}
+                for query in queries
+                for document, grade in qrels[query].items()
+            ]
+        )
+        for side, queries in halves.items()
+    }
+    DatasetDict(sides).save_to_disk(tmp_path / "default")
+    found = readers.read(tmp_path)
+    assert found.qrels == {side: {query: qrels[query] for query in queries} for side, queries in halves.items()}
+    assert list(found.documents.texts) == list(corpus.values())
+
+
 @pytest.mark.parametrize("saved", ["parquet", "arrow"])
 def test_hugging_face(tmp_path, saved):
     corpus, asked, qrels = disk.texts()

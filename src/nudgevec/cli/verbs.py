@@ -166,10 +166,7 @@ def apply(options: argparse.Namespace) -> None:
         if len(queries) and store.status().facts is None:
             found["before"] = recall(store, queries)
         status = store.apply(patch)
-        if status.facts is None:
-            print(f"{store.url}: this run moved nothing, so there is nothing to put on")
-            return
-        if len(queries):
+        if status.facts is not None and len(queries):
             try:
                 found["after"] = recall(store, queries)
             except Exception as error:
@@ -177,6 +174,9 @@ def apply(options: argparse.Namespace) -> None:
                 warnings.warn(message, NudgeWarning, stacklevel=2)
     if options.json:
         _print_json({**asdict(status), "search": {"queries": len(queries), "recall@10": found}})
+        return
+    if status.facts is None:
+        print(f"{store.url}: this run moved nothing, so there is nothing to put on")
         return
     print(f"{store.url}: {status}")
     if "after" in found:

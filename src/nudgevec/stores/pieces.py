@@ -16,6 +16,7 @@ import numpy as np
 
 from nudgevec.corpus import Array
 from nudgevec.errors import OptionError
+from nudgevec.progress import Progress
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import Store
 from nudgevec.stores.lock import lock_for, locked
@@ -43,14 +44,17 @@ class PiecewiseStore(Store):
         """Give these documents new vectors."""
 
     def write(self, ids: Sequence[Any], old: Array, new: Array) -> None:
-        for part in pieces(len(ids), self.piece):
-            now = self.found(ids[part])
-            here = [place for place in range(part.start, part.stop) if ids[place] in now]
-            if here:
-                alike = self.same(np.stack([now[ids[place]] for place in here]), old[here])
-                here = [place for place, unchanged in zip(here, alike.tolist(), strict=True) if unchanged]
-            if here:
-                self.put([ids[place] for place in here], new[here])
+        with Progress("writing vectors") as progress:
+            progress.begin(len(ids))
+            for part in pieces(len(ids), self.piece):
+                now = self.found(ids[part])
+                here = [place for place in range(part.start, part.stop) if ids[place] in now]
+                if here:
+                    alike = self.same(np.stack([now[ids[place]] for place in here]), old[here])
+                    here = [place for place, unchanged in zip(here, alike.tolist(), strict=True) if unchanged]
+                if here:
+                    self.put([ids[place] for place in here], new[here])
+                progress.step(part.stop - part.start)
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
         yield from self.taken(self.ids, self.piece)
