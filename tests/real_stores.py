@@ -282,8 +282,10 @@ class Chroma(RealStore):
             made = client.create_collection(
                 self.name, configuration={"hnsw": {"space": space}}, embedding_function=None
             )
-            texts = [f"text {key}" for key in ids]
-            made.add(ids, embeddings=vectors, documents=texts, metadatas=[{"n": row} for row in range(len(ids))])
+            for start in range(0, len(ids), 5000):
+                some = ids[start : start + 5000]
+                texts, more = [f"text {key}" for key in some], [{"n": start + row} for row in range(len(some))]
+                made.add(some, embeddings=vectors[start : start + 5000], documents=texts, metadatas=more)
         return ids
 
     def everything(self):

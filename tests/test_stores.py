@@ -670,6 +670,14 @@ def test_qdrant_documents_named_by_their_payload(tmp_path):
     assert do(store, "revert", patch).original == len(patch)
     with store._client() as (client, _):
         assert client.scroll("docs", limit=100, with_vectors=True)[0] == before
+        client.set_payload("docs", {"sku": patch.ids[0]}, points=[int(patch.ids[1][1:])])
+    with pytest.raises(StoreError, match="documents of the patch are gone"):
+        do(store, "apply", patch)
+    with store._client() as (client, models):
+        vector = {"text": vectors(3, 1)[0].tolist(), "title": vectors(3, 1)[0].tolist()}
+        client.upsert("docs", [models.PointStruct(id=999, vector=vector, payload={"sku": patch.ids[1]})])
+    with pytest.raises(StoreError, match="1 ids stand there twice"):
+        do(store, "apply", patch)
 
 
 @pytest.mark.parametrize("factory", ["Flat", "HNSW16", "IDMap,HNSW16", "IDMap,IVF4,Flat"])

@@ -87,7 +87,7 @@ class MilvusStore(PiecewiseStore):
         self.place = {"vector": named}
 
     def read_ids(self) -> list[Hashable]:
-        return [row[self.id_field] for row in self._rows(self.name, [self.id_field])]
+        return [row[self.id_field] for block in self._rows(self.name, [self.id_field]) for row in block]
 
     def _loaded(self, name: str) -> None:
         """Files come back without anything in memory; a server may have its reasons, but reading takes no less."""
@@ -101,16 +101,24 @@ class MilvusStore(PiecewiseStore):
                 return _METRICS.get(str(found.get("metric_type")))
         return None
 
-    def _rows(self, name: str, fields: list[str]) -> Iterator[Any]:
+    def _rows(self, name: str, fields: list[str]) -> Iterator[list[Any]]:
         with _quiet():
             found = self.client.query_iterator(
                 name, batch_size=self.piece, output_fields=fields, consistency_level="Strong"
             )
         try:
             while block := found.next():
-                yield from block
+                yield block
         finally:
             found.close()
+
+    def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
+        fields = [self.id_field, self.vector_field]
+        yield from self.in_order(map(self._unpacked, self._rows(self.name, fields)), self.piece)
+
+    def _unpacked(self, rows: list[Any]) -> tuple[list[Hashable], Array]:
+        vectors = np.array([row[self.vector_field] for row in rows], np.float32)
+        return [row[self.id_field] for row in rows], vectors
 
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
         for part in pieces(len(ids), self.piece):
@@ -122,8 +130,7 @@ class MilvusStore(PiecewiseStore):
                 consistency_level="Strong",
             )
             if rows:
-                vectors = np.array([row[self.vector_field] for row in rows], np.float32)
-                yield [row[self.id_field] for row in rows], vectors
+                yield self._unpacked(rows)
 
     def search(self, query: Array, count: int) -> list[Hashable]:
         found = self.client.search(
@@ -145,7 +152,8 @@ class MilvusStore(PiecewiseStore):
         if _BOTH not in {field["name"] for field in self.client.describe_collection(self._ledger)["fields"]}:
             raise StoreError(f"{self.url}: the collection {self._ledger!r} is in the way, and nudgevec did not make it")
         self._loaded(self._ledger)
-        first, *rows = sorted(self._rows(self._ledger, ["place", "note", _BOTH]), key=lambda row: int(row["place"]))
+        found = [row for block in self._rows(self._ledger, ["place", "note", _BOTH]) for row in block]
+        first, *rows = sorted(found, key=lambda row: int(row["place"]))
         both = np.array([row[_BOTH] for row in rows], np.float32).reshape(len(rows), -1)
         return Ledger.split(json.loads(first["note"]), [json.loads(row["note"]) for row in rows], both)
 

@@ -150,18 +150,15 @@ class PgStore(Store):
         return names[0]
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        done = 0
+        yield from self.in_order(self._stream(), _BATCH)
+
+    def _stream(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
         # The server hands out block by block, within a transaction of its own.
         with self.psycopg.connect(self._conninfo) as connection, connection.cursor("nudgevec", binary=True) as cursor:
             connection.execute(_IN_ORDER)
             cursor.execute(f"SELECT {self._key}, {self._sent} FROM {self.table} WHERE {self.vector_column} IS NOT NULL")
             while block := cursor.fetchmany(_BATCH):
-                if [key for key, _ in block] != self.ids[done : done + len(block)]:
-                    break
                 yield self._unpacked(block)
-                done += len(block)
-        # Others wrote since the ids were read: the rest is asked for by name.
-        yield from self.taken(self.ids[done:], _BATCH)
 
     @property
     def _sent(self) -> str:

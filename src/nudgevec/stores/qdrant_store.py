@@ -73,10 +73,8 @@ class QdrantStore(PiecewiseStore):
             there = ", ".join(each.name for each in self.client.get_collections().collections) or "none"
             raise StoreError(f"{self.url}: there is no collection {self.name!r}; collections here: {there}")
         kind = self._kind()
-        if (
-            kind.multivector_config is not None
-            or str(kind.datatype or "float32").rpartition(".")[2].lower() != "float32"
-        ):
+        number = "float32" if kind.datatype is None else kind.datatype.value
+        if kind.multivector_config is not None or number != "float32":
             raise StoreError(f"{self.url} does not keep one float32 vector per document")
         if kind.distance.value not in _METRICS:
             raise StoreError(f"{self.url} compares by {kind.distance.value}; cosine, dot and Euclid are understood")
@@ -87,9 +85,9 @@ class QdrantStore(PiecewiseStore):
         self._shown: Any = [self.id_field] if self.id_field else False
 
     def read_ids(self) -> list[Hashable]:
-        points = self._scrolled(self.name, with_payload=self._shown)
-        self._points = {self._key(point): point.id for point in points} if self.id_field else {}
-        return list(self._points) if self.id_field else [point.id for point in points]
+        pairs = [(self._key(point), point.id) for point in self._scrolled(self.name, with_payload=self._shown)]
+        self._points = dict(pairs) if self.id_field else {}
+        return [key for key, _ in pairs]
 
     def _point(self, key: Hashable) -> Any:
         """The id of a document's point; None where it has none."""
