@@ -190,18 +190,6 @@ class Store(ABC):
             piece = ids[start : start + count]
             yield piece, self.take(piece)
 
-    def in_order(
-        self, stream: Iterator[tuple[Sequence[Hashable], Array]], count: int
-    ) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        """A stream of all documents as long as it goes by ``ids``; if others write meanwhile, the rest is asked for."""
-        done = 0
-        for keys, vectors in stream:
-            if list(keys) != list(self.ids[done : done + len(keys)]):
-                break
-            yield keys, vectors
-            done += len(keys)
-        yield from self.taken(self.ids[done:], count)
-
     def apply(self, patch: Patch) -> Status:
         """Put a patch on. What a run that died left behind is finished."""
         with self._explained(), self.alone():

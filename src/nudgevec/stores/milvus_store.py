@@ -28,6 +28,8 @@ _BOTH = "nudgevec_before_and_after"
 """The vector of a ledger, by which it is known."""
 # Servers before this one take an update for a new row.
 _PARTIAL = (2, 6, 2)
+# The most rows Milvus hands out at a time; each time it looks at all of them.
+_WINDOW = 16384
 _METRICS = {"COSINE": "cosine", "IP": "dot", "L2": "l2"}
 
 
@@ -104,21 +106,13 @@ class MilvusStore(PiecewiseStore):
     def _rows(self, name: str, fields: list[str]) -> Iterator[list[Any]]:
         with _quiet():
             found = self.client.query_iterator(
-                name, batch_size=self.piece, output_fields=fields, consistency_level="Strong"
+                name, batch_size=_WINDOW, output_fields=fields, consistency_level="Strong"
             )
         try:
             while block := found.next():
                 yield block
         finally:
             found.close()
-
-    def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        fields = [self.id_field, self.vector_field]
-        yield from self.in_order(map(self._unpacked, self._rows(self.name, fields)), self.piece)
-
-    def _unpacked(self, rows: list[Any]) -> tuple[list[Hashable], Array]:
-        vectors = np.array([row[self.vector_field] for row in rows], np.float32)
-        return [row[self.id_field] for row in rows], vectors
 
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
         for part in pieces(len(ids), self.piece):
@@ -130,7 +124,8 @@ class MilvusStore(PiecewiseStore):
                 consistency_level="Strong",
             )
             if rows:
-                yield self._unpacked(rows)
+                vectors = np.array([row[self.vector_field] for row in rows], np.float32)
+                yield [row[self.id_field] for row in rows], vectors
 
     def search(self, query: Array, count: int) -> list[Hashable]:
         found = self.client.search(

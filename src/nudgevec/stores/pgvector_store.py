@@ -150,9 +150,16 @@ class PgStore(Store):
         return names[0]
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        yield from self.in_order(self._stream(), _BATCH)
+        done = 0
+        for keys, vectors in self._stream():
+            if keys != self.ids[done : done + len(keys)]:
+                break
+            yield keys, vectors
+            done += len(keys)
+        # Others wrote since the ids were read: the rest is asked for by name.
+        yield from self.taken(self.ids[done:], _BATCH)
 
-    def _stream(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
+    def _stream(self) -> Iterator[tuple[list[Hashable], Array]]:
         # The server hands out block by block, within a transaction of its own.
         with self.psycopg.connect(self._conninfo) as connection, connection.cursor("nudgevec", binary=True) as cursor:
             connection.execute(_IN_ORDER)
