@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import subprocess
@@ -99,6 +100,13 @@ def test_demo_splits_never_share_a_query():
     assert not sides[0] & sides[1]
     assert not (sides[0] | sides[1]) & sides[2]
     assert sum(map(len, sides)) > 4400
+
+
+def test_demo_as_json(capsys):
+    assert cli.main(["demo", "--json", "--query", "espresso"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["test"]["ndcg@10"]["change"] > 0.01
+    assert list(facts["searches"]) == ["espresso"]
 
 
 def test_demo_command_shows_a_query(capsys):

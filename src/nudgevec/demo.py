@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from nudgevec.card import table
 from nudgevec.corpus import Array, Ints
 from nudgevec.embedders import static
-from nudgevec.evaluate import Evaluation, compare, evaluate
+from nudgevec.evaluate import Comparison, Evaluation, compare, evaluate
 from nudgevec.metrics import USUAL
 from nudgevec.tune import NudgeN
 
@@ -68,36 +68,78 @@ def load(embed: Callable[[list[str]], npt.NDArray[np.float32]] = static.embed, s
     )
 
 
-def run(queries: list[str], out: TextIO, ask: TextIO | None = None) -> None:
-    """Tune, print the table, then show searches: the given ones, or examples and a prompt."""
+@dataclass(frozen=True)
+class Outcome:
+    """The demo's search before and after."""
+
+    search: EmojiSearch
+    tuner: NudgeN
+    tuned: Array
+    before: Evaluation
+    after: Evaluation
+    seconds: float
+
+    @property
+    def changes(self) -> dict[str, Comparison]:
+        """What became of each metric."""
+        return {name: compare(self.before, self.after, name) for name in self.before}
+
+
+def tune() -> Outcome:
+    """Load, tune, and measure on keywords that were kept aside."""
     search = load()
-    print(
-        f"Emoji search: {len(search.emoji)} emoji by name, {len(search.keywords)} keywords.\n"
-        f"{len(search.train)} keywords pull, {len(search.validation)} choose the step, "
-        f"{len(search.test)} are kept aside for the numbers below.\n",
-        file=out,
-    )
     began = time.perf_counter()
     tuner = NudgeN(metric="ndcg@10").fit(
         search.documents, train=search.part(search.train), validation=search.part(search.validation)
     )
     took = time.perf_counter() - began
     tuned = tuner.transform(search.documents)
-    before = evaluate(search.documents, *search.part(search.test), USUAL, similarity=tuner.similarity)
-    after = evaluate(tuned, *search.part(search.test), USUAL, similarity=tuner.similarity)
-    changes = {name: compare(before, after, name) for name in before}
+    before, after = (
+        evaluate(documents, *search.part(search.test), USUAL, similarity=tuner.similarity)
+        for documents in (search.documents, tuned)
+    )
+    return Outcome(search, tuner, tuned, before, after, took)
+
+
+def facts(queries: list[str]) -> dict[str, Any]:
+    """What the demo finds out, for programs."""
+    done = tune()
+    return {
+        "documents": len(done.search.emoji),
+        "queries": {side: len(getattr(done.search, side)) for side in ("train", "validation", "test")},
+        "gamma": done.tuner.gamma_,
+        "moved": len(done.tuner.patch_),
+        "seconds": done.seconds,
+        "test": {
+            name: {"before": c.before, "after": c.after, "change": c.change, "low": c.low, "high": c.high}
+            for name, c in done.changes.items()
+        },
+        "searches": {keyword: list(side_by_side(done.search, done.tuned, keyword)) for keyword in queries},
+    }
+
+
+def run(queries: list[str], out: TextIO, ask: TextIO | None = None) -> None:
+    """Tune, print the table, then show searches: the given ones, or examples and a prompt."""
+    done = tune()
+    search, tuner, tuned, changes = done.search, done.tuner, done.tuned, done.changes
+    print(
+        f"Emoji search: {len(search.emoji)} emoji by name, {len(search.keywords)} keywords.\n"
+        f"{len(search.train)} keywords pull, {len(search.validation)} choose the step, "
+        f"{len(search.test)} are kept aside for the numbers below.\n",
+        file=out,
+    )
     for line in table((name, c.before, c.after, c.change, c.low, c.high) for name, c in changes.items()):
         print(line, file=out)
     total = changes[USUAL[0]]
     print(
         f"\nNUDGE-N moved {len(tuner.patch_)} of {len(search.emoji)} vectors by at most "
         f"{np.degrees(tuner.patch_.distance.max(initial=0.0)):.0f} degrees "
-        f"(gamma {tuner.gamma_:.3f}) in {took:.2f} s.\n"
+        f"(gamma {tuner.gamma_:.3f}) in {done.seconds:.2f} s.\n"
         f"{USUAL[0]} of unseen keywords: {total.wins} better, {total.losses} worse, {total.ties} the same "
         f"(p = {total.p_value:.4f}).",
         file=out,
     )
-    for keyword in queries or _examples(search, before, after):
+    for keyword in queries or _examples(search, done.before, done.after):
         print(file=out)
         for line in side_by_side(search, tuned, keyword):
             print(line, file=out)

@@ -69,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
 
     demo = verbs.add_parser("demo", help="tune an emoji search and see it before and after")
     demo.add_argument("--query", action="append", default=[], metavar="WORD", help="search for WORD (may be repeated)")
+    demo.add_argument("--json", action="store_true", help="print JSON")
 
     completion = verbs.add_parser("completion", help="print a completion script for your shell")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))

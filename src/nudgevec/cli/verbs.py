@@ -217,7 +217,10 @@ def demo(options: argparse.Namespace) -> None:
     """The emoji search."""
     from nudgevec import demo as emoji
 
-    emoji.main(options.query)
+    if options.json:
+        _print_json(emoji.facts(options.query))
+    else:
+        emoji.main(options.query)
 
 
 def completion(options: argparse.Namespace) -> None:
