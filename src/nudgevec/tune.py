@@ -283,6 +283,8 @@ class NudgeM(NudgeN):
 class NudgeMN(NudgeM):
     """NUDGE-M+N of the paper's ablation: NUDGE-M, then each moved vector is given its old length back.
 
+    The step is chosen as for NUDGE-M, so ``curve_`` and ``choice_`` are those of NUDGE-M.
+
     >>> documents, query = np.eye(3), np.array([[0.8, 0.6, 0.0]])
     >>> NudgeMN(gamma=0.5).fit(documents, train=(query, [[1]])).transform(documents)[1].round(3).tolist()
     [0.294, 0.956, 0.0]
