@@ -80,7 +80,10 @@ def collected(name: str, documents: Items, queries: Items, qrels: dict[str, Qrel
             if some:
                 kept[side][query] = some
     if not any(kept.values()):
-        hint = f" (of {dropped}, for example {example}, either the query or the document is unknown)" if dropped else ""
+        named = f"documents here are named like {next(iter(documents.ids))!r}"
+        hint = (
+            f" (of {dropped}, for example {example}, the query or the document is unknown; {named})" if dropped else ""
+        )
         raise LabelError(f"{where}: there are no judgements to learn from{hint}")
     if dropped:
         message = f"{where}: {dropped} judgements of unknown queries or documents are left out, for example {example}"

@@ -131,7 +131,7 @@ def _data(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("data", metavar="DATA", nargs="?", help="BEIR, vectors, Hugging Face, LlamaIndex, or a store")
     verb.add_argument("--store", metavar="URL", help="a vector store in place of DATA, like lancedb:///data/db#docs")
     verb.add_argument(
-        "--embedder", metavar="SPEC", help="static (default), st:NAME, openai:NAME or precomputed:NAME, for texts"
+        "--embedder", metavar="SPEC", help="static (default for texts), st:NAME, openai:NAME or precomputed:NAME"
     )
     verb.add_argument(
         "--document-prefix", metavar="TEXT", help="put before every document (the model's own by default)"

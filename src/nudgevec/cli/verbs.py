@@ -163,7 +163,7 @@ def apply(options: argparse.Namespace) -> None:
     queries: Any = run.asked(Path(options.run))[: options.check] if options.check > 0 else ()
     found: dict[str, float] = {}
     with open_store(options.store) as store:
-        if len(queries) and store.status().facts is None:
+        if len(queries) and len(patch) and patch.before.shape[1] == store.dim and store.status().facts is None:
             found["before"] = recall(store, queries)
         status = store.apply(patch)
         if status.facts is not None and len(queries):
@@ -236,7 +236,7 @@ def _ready(options: argparse.Namespace) -> Any:
     from nudgevec.readers import log
 
     if (options.data is None) == (options.store is None):
-        raise OptionError("say where the documents are: DATA, or --store URL")
+        raise OptionError("say where the documents are: DATA, or --store URL, one of the two")
     if options.labels is None and (options.half_life is not None or options.cap is not None):
         raise OptionError("--half-life and --cap are about a label log: say which one with --labels")
     options.data = options.data or options.store

@@ -27,7 +27,9 @@ SCHEMES = tuple(_STORES)
 def is_store(text: str) -> bool:
     """True for something that looks like the url of a store, known or not."""
     scheme, colon, rest = text.partition(":")
-    return bool(colon) and (scheme.lower() in SCHEMES or rest.startswith("//"))
+    known = scheme.lower() in SCHEMES or rest.startswith("//")
+    # Where there is something like a password, it is no path to be looked for and repeated.
+    return bool(colon) and (known or "@" in rest.partition("/")[0])
 
 
 def open_store(url: str) -> Store:

@@ -7,6 +7,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from nudgevec.errors import OptionError
 
+_UNREADABLE = (
+    "the url of the store cannot be read: it looks like scheme://user:password@host/database#collection, with %2F for "
+    "/ and %23 for # in a password"
+)
+_LOCAL = ("lancedb", "qdrant", "chroma", "milvus", "faiss")
+
 
 @dataclass(frozen=True)
 class Address:
@@ -27,10 +33,12 @@ class Address:
             parts = urlsplit(url)
             port = parts.port
         except ValueError:
-            message = "the url of the store cannot be read: write %2F for / and %23 for # in a password"
-            raise OptionError(message) from None
-        if "@" in parts.path + parts.fragment and parts.netloc:
-            raise OptionError("the url of the store cannot be read: write %2F for / and %23 for # in a password")
+            raise OptionError(_UNREADABLE) from None
+        path = parts.path + parts.fragment
+        local = parts.scheme in _LOCAL and not parts.netloc and ":" not in path
+        if "@" in path and not local:
+            # A password may have ended up here: the text is not repeated.
+            raise OptionError(_UNREADABLE)
         password = None if parts.password is None else unquote(parts.password)
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         user = None if parts.username is None else unquote(parts.username)
@@ -48,5 +56,7 @@ class Address:
         return text.replace(self.password, "***") if self.password else text
 
     def __str__(self) -> str:
-        host = f"//{self.host}{'' if self.port is None else f':{self.port}'}" if self.host else ""
-        return f"{self.scheme}:{host}{self.path}{'#' if self.collection else ''}{self.collection}"
+        port = "" if self.port is None else f":{self.port}"
+        host = f"//{self.host or self.options.get('host', '')}{port}" if self.host or "host" in self.options else ""
+        scheme = f"{self.scheme}:" if self.scheme else ""
+        return f"{scheme}{host}{self.path}{'#' if self.collection else ''}{self.collection}"

@@ -64,7 +64,7 @@ class Status:
     changed: tuple[Hashable, ...] = ()
     """Rows that somebody else has changed since."""
     gone: tuple[Hashable, ...] = ()
-    in_force: bool = True
+    in_force: bool = False
 
     def __str__(self) -> str:
         if self.facts is None:
@@ -97,6 +97,7 @@ class Store(ABC):
     """How far numbers that were written may be from those that are read back; 0 where float32 is kept exactly."""
     _ids: list[Hashable] | None = None
     _end: Callable[[], object] | None = None
+    _told: bool = False
 
     @abstractmethod
     def look(self) -> None:
@@ -201,14 +202,13 @@ class Store(ABC):
         if ledger is not None:
             self.check_ledger(ledger)
             if ledger.facts["patch"] != patch.identity:
-                raise StoreError(self._other(ledger) + "; take it back first: nudgevec revert --store ...")
+                raise StoreError(self._other(ledger) + "; take it back first (revert)")
         elif len(patch) == 0:
             return Status(None)
         else:
             self._check_metric(patch)
             self._check_rows(patch)
-            facts = {**_facts(patch), "place": self.place, "documents": len(self.ids)}
-            ledger = Ledger(facts, list(patch.ids), patch.before, patch.after)
+            ledger = self._new_ledger(patch)
             self.make_ledger(ledger)
         before = self._standing(ledger)
         if len(before.original):
@@ -218,6 +218,16 @@ class Store(ABC):
         if len(before.original) and not len(now.applied):
             raise StoreError(f"{self.url} does not keep vectors as they are written: take the patch back (revert)")
         return now.status(ledger)
+
+    def _new_ledger(self, patch: Patch) -> Ledger:
+        facts = {**_facts(patch), "place": self.place, "documents": len(self.ids)}
+        return Ledger(facts, list(patch.ids), patch.before, patch.after)
+
+    def _carries(self, patch: Patch) -> bool:
+        """Whether rows stand as this patch leaves them, and not as it found them."""
+        if not len(patch) or patch.before.shape[1] != self.dim:
+            return False
+        return len(self._standing(self._new_ledger(patch), reverted=True).applied) > 0
 
     def verify(self, patch: Patch) -> Status:
         """Whether the patch is in force, row by row."""
@@ -232,8 +242,8 @@ class Store(ABC):
     def revert(self, patch: Patch | None = None, *, force: bool = False) -> Status:
         """Take back the patch in force. Rows that others have changed or removed since are left alone, and listed.
 
-        Where not one row is as the patch left it or found it, something else is wrong, and nothing is done; ``force``
-        forgets the patch all the same.
+        Where less than half of the rows are as the patch left or found them, something else is wrong, and nothing is
+        done; with ``force`` what can be is taken back all the same, and the rest forgotten.
         """
         with self._explained(), self.alone():
             self.refresh()
@@ -241,16 +251,21 @@ class Store(ABC):
 
     def _revert(self, patch: Patch | None, force: bool) -> Status:
         ledger = self.read_ledger()
+        if ledger is None and patch is not None and self._carries(patch):
+            # Somebody removed the ledger; the run has all that was in it.
+            ledger = self._new_ledger(patch)
         if ledger is None:
             raise StoreError(f"{self.url}: no patch is in force, so there is nothing to take back")
         if patch is not None and ledger.facts["patch"] != patch.identity:
-            raise StoreError(self._other(ledger) + "; leave the run out to take it back: nudgevec revert --store ...")
+            raise StoreError(self._other(ledger) + "; leave the run out to take that one back")
         self.check_ledger(ledger)
         now = self._standing(ledger)
-        if not force and len(ledger.ids) and not (len(now.applied) or len(now.original)):
+        known = len(now.applied) + len(now.original)
+        if not force and known < len(ledger.ids) / 2:
             raise StoreError(
-                f"{self.url}: none of the {len(ledger.ids):,} rows of the patch is as it was left: is this the right "
-                "collection? The old vectors are kept; --force forgets them"
+                f"{self.url}: only {known:,} of the {len(ledger.ids):,} rows of the patch are as it left or found "
+                "them; is this the right collection? Nothing was done, and the old vectors are kept; --force takes "
+                "back what can be, and forgets the rest"
             )
         if len(now.applied):
             self._write(ledger, now.applied, ledger.after, ledger.before)
@@ -282,7 +297,9 @@ class Store(ABC):
         except (NudgeError, OSError):
             raise
         except Exception as error:
-            raise StoreError(f"{self.url}: {told(error)}; run the command again, it goes on from there") from error
+            raise StoreError(
+                f"{self.url}: {told(error)} (nothing is lost: the next command goes on from there)"
+            ) from error
 
     def status(self) -> Status:
         """What is in force."""
@@ -343,11 +360,16 @@ class Store(ABC):
         seen = Counter(self.ids)
         gone = [key for key in patch.ids if key not in seen]
         if gone:
-            raise StoreError(f"{self.url}: {len(gone)} documents of the patch are gone, for example {_named(gone)}")
+            names = _named(gone)
+            raise StoreError(
+                f"{self.url}: {len(gone)} documents of the patch are gone, for example {names}; tune again"
+            )
         twice = [key for key in patch.ids if seen[key] > 1]
         if twice:
             raise StoreError(f"{self.url}: {len(twice)} ids stand there twice, for example {_named(twice)}")
-        other = np.flatnonzero(~self.same(self.take(patch.ids), patch.before))
+        now = self.take(patch.ids)
+        # Rows that carry this very patch are fine too: its ledger was lost.
+        other = np.flatnonzero(~self.same(now, patch.before) & ~self.same(now, patch.after))
         if len(other):
             names = _named([patch.ids[place] for place in other.tolist()])
             raise StoreError(
@@ -370,8 +392,9 @@ class Store(ABC):
                 )
 
     def leave_out(self, count: int) -> None:
-        """Documents that have no vector yet are no part of this."""
-        if count:
+        """Documents that have no vector yet are no part of this; that is said once."""
+        if count and not self._told:
+            self._told = True
             warnings.warn(f"{self.url}: {count} documents have no vector and are left out", NudgeWarning, stacklevel=4)
 
     def agreed_metric(self, asked: str | None, own: str | None) -> str | None:

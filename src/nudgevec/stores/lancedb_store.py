@@ -103,7 +103,8 @@ class LanceStore(Store):
 
     def search(self, query: Array, count: int) -> list[Hashable]:
         nearest: Any = self.table.search(query, vector_column_name=self.vector_column)
-        found = nearest.distance_type(self.metric or "cosine").select([self.id_column]).limit(count).to_arrow()
+        chosen = nearest.distance_type(self.metric or "cosine").select([self.id_column, "_distance"])
+        found = chosen.limit(count).to_arrow()
         return list(found[self.id_column].to_pylist())
 
     def write(self, ids: Sequence[Any], old: Array, new: Array) -> None:

@@ -281,7 +281,7 @@ class PgStore(Store):
         self.connection.execute(f"COMMENT ON TABLE {self.ledger} IS {note}")
 
     def drop_ledger(self) -> None:
-        self.connection.execute(f"DROP TABLE {self.ledger}")
+        self.connection.execute(f"DROP TABLE IF EXISTS {self.ledger}")
 
 
 def _conninfo(address: Address, options: dict[str, str]) -> str:
