@@ -163,7 +163,7 @@ def apply(options: argparse.Namespace) -> None:
     queries: Any = run.asked(Path(options.run))[: options.check] if options.check > 0 else ()
     found: dict[str, float] = {}
     with open_store(options.store) as store:
-        if len(queries) and len(patch) and patch.before.shape[1] == store.dim and store.status().facts is None:
+        if len(queries) and store.status().facts is None:
             found["before"] = recall(store, queries)
         status = store.apply(patch)
         if status.facts is not None and len(queries):

@@ -9,9 +9,8 @@ from nudgevec.errors import OptionError
 
 _UNREADABLE = (
     "the url of the store cannot be read: it looks like scheme://user:password@host/database#collection, with %2F for "
-    "/ and %23 for # in a password"
+    "/ and %23 for # in a password, and %40 for @ anywhere else"
 )
-_LOCAL = ("lancedb", "qdrant", "chroma", "milvus", "faiss")
 
 
 @dataclass(frozen=True)
@@ -34,9 +33,7 @@ class Address:
             port = parts.port
         except ValueError:
             raise OptionError(_UNREADABLE) from None
-        path = parts.path + parts.fragment
-        local = parts.scheme in _LOCAL and not parts.netloc and ":" not in path
-        if "@" in path and not local:
+        if "@" in parts.path + parts.fragment:
             # A password may have ended up here: the text is not repeated.
             raise OptionError(_UNREADABLE)
         password = None if parts.password is None else unquote(parts.password)

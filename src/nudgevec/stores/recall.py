@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nudgevec.corpus import Array, Floats, lengths
+from nudgevec.errors import StoreError
 from nudgevec.progress import Progress
 from nudgevec.stores.base import Store
 
@@ -15,6 +16,8 @@ _TIE = 1e-6
 def recall(store: Store, queries: Array, count: int = 10) -> float:
     """The share of the ``count`` nearest documents that the store's own search finds, by its own metric."""
     queries = np.asarray(queries, np.float64)
+    if queries.shape[1] != store.dim:
+        raise StoreError(f"{store.url} has {store.dim} dimensions, the queries have {queries.shape[1]}")
     best = np.full((len(queries), 0), -np.inf)
     with Progress("trying the store's search") as progress:
         progress.begin(len(store.ids))
