@@ -36,15 +36,18 @@ def replaced(target: Path) -> Iterator[Path]:
     """A file to write beside its place; it takes the place of the one there, with its rights, when it is on disk."""
     target = target.resolve()
     draft = target.with_name(f".{target.name}.draft")
-    yield draft
-    with open(draft, "rb+") as file:
-        os.fsync(file)
-    if target.exists():
-        shutil.copystat(target, draft)
-        there = target.stat()
-        with contextlib.suppress(PermissionError):
-            os.chown(draft, there.st_uid, there.st_gid)
-    os.replace(draft, target)
+    try:
+        yield draft
+        with open(draft, "rb+") as file:
+            os.fsync(file)
+        if target.exists():
+            shutil.copymode(target, draft)
+            there = target.stat()
+            with contextlib.suppress(PermissionError):
+                os.chown(draft, there.st_uid, there.st_gid)
+        os.replace(draft, target)
+    finally:
+        draft.unlink(missing_ok=True)
     sync_folder(target.parent)
 
 

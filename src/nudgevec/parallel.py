@@ -55,10 +55,14 @@ def ordered(function: Callable[[Piece], Result], pieces: Iterable[Piece], thread
 
 def everywhere(function: Callable[[slice], object], size: int, step: int = 0) -> None:
     """Call ``function`` for slices of some rows that together cover ``size`` rows, on several threads."""
-    step = step or ROWS
-    pieces = [slice(begin, min(begin + step, size)) for begin in range(0, size, step)]
-    for _ in ordered(function, pieces, FEW):
+    for _ in ordered(function, slices(size, step or ROWS), FEW):
         pass
+
+
+def slices(size: int, step: int) -> Iterator[slice]:
+    """Slices of at most ``step`` rows that together cover ``size`` rows."""
+    for start in range(0, size, step):
+        yield slice(start, min(start + step, size))
 
 
 def cores() -> int:

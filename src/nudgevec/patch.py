@@ -20,6 +20,7 @@ import numpy.typing as npt
 from nudgevec.corpus import Array, ArrayCorpus, Corpus, Floats, Ints, Reader
 from nudgevec.curve import Curve
 from nudgevec.errors import LabelError, PatchError
+from nudgevec.folders import replaced
 
 _FORMAT = "nudgevec-patch-1"
 
@@ -165,10 +166,8 @@ class Patch:
         if odd:
             raise PatchError(f"document ids must be strings or whole numbers to be saved, not {odd[0]!r}")
         header = json.dumps(facts)
-        target = Path(path)
-        draft = target.with_name(target.name + ".part")
-        draft.write_bytes(save(tensors, metadata={"nudgevec": header}))
-        draft.replace(target)
+        with replaced(Path(path)) as draft:
+            draft.write_bytes(save(tensors, metadata={"nudgevec": header}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Patch:

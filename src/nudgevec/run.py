@@ -100,9 +100,7 @@ def prepare(
         judged[name] = Judged(chosen, queries[[known[query] for query in chosen]], [labels[query] for query in chosen])
     left_out = {"documents": empty, "queries": len(queries) - len(known)}
     for what, count in left_out.items():
-        if count:
-            message = f"{count} {what} have no direction (all zeros: no known word in them) and are left out"
-            warnings.warn(message, NudgeWarning, stacklevel=2)
+        note_left_out(count, what)
     settings = {
         "embedder": embedder,
         "document_prefix": prefixes[0],
@@ -112,6 +110,13 @@ def prepare(
         **(collection.labels or {}),
     }
     return Ready(collection, documents, judged, sides, made_by, left_out, settings)
+
+
+def note_left_out(count: int, what: str) -> None:
+    """Say that some documents or queries have no direction, if there are any."""
+    if count:
+        message = f"{count} {what} have no direction (all zeros: no known word in them) and are left out"
+        warnings.warn(message, NudgeWarning, stacklevel=3)
 
 
 def _documents(collection: Collection, vectors: Array | Corpus) -> tuple[Corpus, int]:

@@ -128,9 +128,9 @@ def index(options: argparse.Namespace) -> None:
     """Embed documents into a new LanceDB table."""
     import numpy as np
 
-    from nudgevec import readers
+    from nudgevec import readers, run
     from nudgevec.embedders import embedded_documents
-    from nudgevec.errors import NudgeWarning, OptionError, VectorError
+    from nudgevec.errors import OptionError, VectorError
     from nudgevec.stores import Address
     from nudgevec.stores.lancedb_store import create
 
@@ -142,9 +142,7 @@ def index(options: argparse.Namespace) -> None:
     rows = np.flatnonzero(vectors.any(axis=1)).tolist()
     if not rows:
         raise VectorError(f"{options.data}: all document vectors are zeros")
-    if len(rows) < len(vectors):
-        message = f"{len(vectors) - len(rows)} documents have no direction (no known word in them) and are left out"
-        warnings.warn(message, NudgeWarning, stacklevel=2)
+    run.note_left_out(len(vectors) - len(rows), "documents")
     texts = None if found.texts is None else [found.texts[row] for row in rows]
     create(address, [found.ids[row] for row in rows], texts, vectors[rows])
     if options.json:

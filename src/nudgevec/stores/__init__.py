@@ -7,7 +7,8 @@ from importlib import import_module
 
 from nudgevec.errors import NudgeError, OptionError, StoreError
 from nudgevec.stores.address import Address
-from nudgevec.stores.base import Status, Store, told
+from nudgevec.stores.base import Store, told
+from nudgevec.stores.ledger import Status
 from nudgevec.stores.recall import recall
 
 __all__ = ["SCHEMES", "Address", "Status", "Store", "is_store", "open_store", "recall", "told"]

@@ -14,74 +14,20 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-import nudgevec
 from nudgevec.corpus import Array, Corpus, Reader, lengths
 from nudgevec.errors import NudgeError, NudgeWarning, OptionError, StoreError
+from nudgevec.parallel import slices
 from nudgevec.patch import Patch, Patched
+from nudgevec.stores.ledger import Ledger, Standing, Status, facts_of, named
 
 METRICS = ("cosine", "dot", "l2")
 # Vectors are of unit length when they are so close to it.
 _UNIT = 1e-3
-_NAMED = 5
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """The patch that is in force: facts about its run, and its rows."""
-
-    facts: dict[str, Any]
-    ids: list[Any]
-    before: Array
-    after: Array
-
-    @property
-    def both(self) -> Array:
-        """Old and new vectors side by side, as one row each."""
-        joined: Array = np.concatenate([self.before, self.after], axis=1).astype(np.float32)
-        return joined
-
-    @classmethod
-    def split(cls, facts: dict[str, Any], ids: list[Any], both: Array) -> Ledger:
-        """The opposite of ``both``."""
-        dim = both.shape[1] // 2
-        return cls(facts, ids, both[:, :dim], both[:, dim:])
-
-
-@dataclass(frozen=True)
-class Status:
-    """What is in force in a store, and how the rows of it stand."""
-
-    facts: dict[str, Any] | None
-    applied: int = 0
-    original: int = 0
-    changed: tuple[Hashable, ...] = ()
-    """Rows that somebody else has changed since."""
-    gone: tuple[Hashable, ...] = ()
-    in_force: bool = False
-
-    def __str__(self) -> str:
-        if self.facts is None:
-            return "no patch is in force"
-        if self.in_force:
-            words = (
-                f"NUDGE-{self.facts['method']} with gamma {self.facts['gamma']:.4g}, put on {self.facts['when']} by "
-                f"nudgevec {self.facts['nudgevec']}: {self.applied:,} of {self.facts['rows']:,} rows carry it"
-            )
-            if self.original:
-                words += f", {self.original:,} do not yet: apply or revert it once more"
-        else:
-            words = f"taken back: {self.original:,} of {self.facts['rows']:,} rows have their old vectors"
-        for what, rows in (("changed by others and left alone", self.changed), ("gone", self.gone)):
-            if rows:
-                words += f"; {len(rows):,} {what}, for example {_named(rows)}"
-        return words
 
 
 class Store(ABC):
@@ -187,9 +133,8 @@ class Store(ABC):
 
     def taken(self, ids: Sequence[Hashable], count: int) -> Iterator[tuple[Sequence[Hashable], Array]]:
         """These documents in this order, so many at a time."""
-        for start in range(0, len(ids), count):
-            piece = ids[start : start + count]
-            yield piece, self.take(piece)
+        for part in slices(len(ids), count):
+            yield ids[part], self.take(ids[part])
 
     def apply(self, patch: Patch) -> Status:
         """Put a patch on. What a run that died left behind is finished."""
@@ -220,7 +165,7 @@ class Store(ABC):
         return now.status(ledger)
 
     def _new_ledger(self, patch: Patch) -> Ledger:
-        facts = {**_facts(patch), "place": self.place, "documents": len(self.ids)}
+        facts = {**facts_of(patch), "place": self.place, "documents": len(self.ids)}
         return Ledger(facts, list(patch.ids), patch.before, patch.after)
 
     def _carries(self, patch: Patch) -> bool:
@@ -314,10 +259,8 @@ class Store(ABC):
     def original(self) -> Corpus:
         """The collection as it was before the patch in force: where tuning starts, always."""
         ledger = self.read_ledger()
-        if ledger is None:
-            return self
-        if ledger.facts["place"] != self.place:
-            # A patch on other vectors of the same collection.
+        if ledger is None or ledger.facts["place"] != self.place:
+            # No patch, or one on other vectors of the same collection.
             return self
         applied, reader = self._standing(ledger).applied, Reader(self)
         ids = [ledger.ids[place] for place in applied]
@@ -327,7 +270,7 @@ class Store(ABC):
     def _other(self, ledger: Ledger) -> str:
         return f"{self.url}: another patch is in force ({self._standing(ledger).status(ledger)})"
 
-    def _standing(self, ledger: Ledger, *, reverted: bool = False) -> _Standing:
+    def _standing(self, ledger: Ledger, *, reverted: bool = False) -> Standing:
         """How the rows stand; one that is as near to both its vectors counts as applied, or as original if reverted."""
         found = self.found(ledger.ids)
         there = np.array([key in found for key in ledger.ids], dtype=np.bool_)
@@ -335,7 +278,7 @@ class Store(ABC):
         vectors = np.stack([found[ledger.ids[place]] for place in here]) if len(here) else ledger.before[:0]
         after, before = (self.same(vectors, meant[here]) for meant in (ledger.after, ledger.before))
         applied, original = (after & ~before, before) if reverted else (after, before & ~after)
-        return _Standing(here[applied], here[original], here[~after & ~before], np.flatnonzero(~there))
+        return Standing(here[applied], here[original], here[~after & ~before], np.flatnonzero(~there))
 
     def same(self, stored: Array, meant: Array) -> npt.NDArray[np.bool_]:
         """Which rows are what they are meant to be, as exactly as the store keeps them."""
@@ -360,18 +303,18 @@ class Store(ABC):
         seen = Counter(self.ids)
         gone = [key for key in patch.ids if key not in seen]
         if gone:
-            names = _named(gone)
+            names = named(gone)
             raise StoreError(
                 f"{self.url}: {len(gone)} documents of the patch are gone, for example {names}; tune again"
             )
         twice = [key for key in patch.ids if seen[key] > 1]
         if twice:
-            raise StoreError(f"{self.url}: {len(twice)} ids stand there twice, for example {_named(twice)}")
+            raise StoreError(f"{self.url}: {len(twice)} ids stand there twice, for example {named(twice)}")
         now = self.take(patch.ids)
         # Rows that carry this very patch are fine too: its ledger was lost.
         other = np.flatnonzero(~self.same(now, patch.before) & ~self.same(now, patch.after))
         if len(other):
-            names = _named([patch.ids[place] for place in other.tolist()])
+            names = named([patch.ids[place] for place in other.tolist()])
             raise StoreError(
                 f"{self.url}: {len(other)} of {len(patch)} documents have other vectors than the patch was made from, "
                 f"for example {names}; tune again"
@@ -406,38 +349,7 @@ class Store(ABC):
         return asked or own
 
 
-@dataclass(frozen=True)
-class _Standing:
-    """Places in a ledger by what the store holds for them."""
-
-    applied: npt.NDArray[np.int64]
-    original: npt.NDArray[np.int64]
-    changed: npt.NDArray[np.int64]
-    gone: npt.NDArray[np.int64]
-
-    def status(self, ledger: Ledger, *, in_force: bool = True) -> Status:
-        changed, gone = (tuple(ledger.ids[place] for place in each.tolist()) for each in (self.changed, self.gone))
-        return Status(ledger.facts, len(self.applied), len(self.original), changed, gone, in_force)
-
-
-def _facts(patch: Patch) -> dict[str, Any]:
-    return {
-        "patch": patch.identity,
-        "method": patch.method,
-        "similarity": patch.similarity,
-        "gamma": patch.gamma,
-        "metric": patch.metric,
-        "rows": len(patch),
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "nudgevec": nudgevec.__version__,
-    }
-
-
 def told(error: Exception) -> str:
     """The first line of an error, and its kind."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-def _named(keys: Sequence[Hashable]) -> str:
-    return ", ".join(repr(key) for key in keys[:_NAMED])

@@ -17,9 +17,11 @@ import numpy as np
 
 from nudgevec.corpus import Array
 from nudgevec.errors import MissingExtraError, StoreError
+from nudgevec.parallel import slices
 from nudgevec.stores.address import Address
-from nudgevec.stores.base import Ledger, told
-from nudgevec.stores.pieces import PiecewiseStore, pieces
+from nudgevec.stores.base import told
+from nudgevec.stores.ledger import Ledger
+from nudgevec.stores.pieces import PiecewiseStore
 
 _METRICS = {"cosine": "cosine", "ip": "dot", "l2": "l2"}
 _OURS = {"made by": "nudgevec"}
@@ -83,7 +85,7 @@ class ChromaStore(PiecewiseStore):
         yield from self._fetched(self.collection, ids)
 
     def _fetched(self, collection: Any, ids: Sequence[Any]) -> Iterator[tuple[list[Hashable], Array]]:
-        for part in pieces(len(ids), self.piece):
+        for part in slices(len(ids), self.piece):
             found = collection.get(ids=list(ids[part]), include=["embeddings"])
             if found["ids"]:
                 yield found["ids"], np.asarray(found["embeddings"], np.float32)
@@ -119,7 +121,7 @@ class ChromaStore(PiecewiseStore):
             f"{self.name}-nudgevec", configuration={"hnsw": {"space": "ip"}}, metadata=_OURS, embedding_function=None
         )
         both = ledger.both
-        for part in pieces(len(both), self.piece):
+        for part in slices(len(both), self.piece):
             made.add(ids=ledger.ids[part], embeddings=both[part])
         # From here on it counts.
         made.modify(metadata={**_OURS, "facts": json.dumps(ledger.facts)})

@@ -20,10 +20,11 @@ from safetensors.numpy import save_file
 from nudgevec.corpus import Array
 from nudgevec.errors import MissingExtraError, OptionError, StoreError
 from nudgevec.folders import replaced
+from nudgevec.parallel import slices
 from nudgevec.stores.address import Address
-from nudgevec.stores.base import Ledger, Store
+from nudgevec.stores.base import Store
+from nudgevec.stores.ledger import Ledger
 from nudgevec.stores.lock import locked
-from nudgevec.stores.pieces import pieces
 
 _BATCH = 65536
 
@@ -78,7 +79,7 @@ class FaissStore(Store):
             raise StoreError(f"{self.url} {error}") from None
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        for part in pieces(len(self.ids), _BATCH):
+        for part in slices(len(self.ids), _BATCH):
             yield self.ids[part], self.index.read(np.arange(part.start, part.stop))
 
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:

@@ -24,8 +24,10 @@ import numpy as np
 from nudgevec.corpus import Array
 from nudgevec.errors import MissingExtraError, StoreError
 from nudgevec.folders import sync_folder
+from nudgevec.parallel import slices
 from nudgevec.stores.address import Address
-from nudgevec.stores.base import Ledger, Store
+from nudgevec.stores.base import Store
+from nudgevec.stores.ledger import Ledger
 from nudgevec.stores.lock import locked
 
 _BATCH = 4096
@@ -94,8 +96,8 @@ class LanceStore(Store):
         return flat
 
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        for start in range(0, len(ids), _ASKED):
-            wanted = ", ".join(_literal(key) for key in ids[start : start + _ASKED])
+        for part in slices(len(ids), _ASKED):
+            wanted = ", ".join(_literal(key) for key in ids[part])
             named = f"{_quoted(self.id_column)} IN ({wanted}) AND {_quoted(self.vector_column)} IS NOT NULL"
             query = self.table.search().where(named)
             for batch in query.select([self.id_column, self.vector_column]).to_batches():

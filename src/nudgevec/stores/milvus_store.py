@@ -20,9 +20,11 @@ import numpy as np
 
 from nudgevec.corpus import Array
 from nudgevec.errors import MissingExtraError, StoreError
+from nudgevec.parallel import slices
 from nudgevec.stores.address import Address
-from nudgevec.stores.base import Ledger, told
-from nudgevec.stores.pieces import PiecewiseStore, pieces
+from nudgevec.stores.base import told
+from nudgevec.stores.ledger import Ledger
+from nudgevec.stores.pieces import PiecewiseStore
 
 _BOTH = "nudgevec_before_and_after"
 """The vector of a ledger, by which it is known."""
@@ -72,9 +74,10 @@ class MilvusStore(PiecewiseStore):
             there = ", ".join(self.client.list_collections()) or "none"
             raise StoreError(f"{self.url}: there is no collection {self.name!r}; collections here: {there}")
         self._loaded(self.name)
-        fields = self.client.describe_collection(self.name)["fields"]
+        made = self.client.describe_collection(self.name)
+        fields = made["fields"]
         key = next(field for field in fields if field.get("is_primary"))
-        if key.get("auto_id") or self.client.describe_collection(self.name).get("auto_id"):
+        if key.get("auto_id") or made.get("auto_id"):
             raise StoreError(
                 f"{self.url}: Milvus makes the ids there (auto_id), and an update would give rows new ones"
             )
@@ -115,7 +118,7 @@ class MilvusStore(PiecewiseStore):
             found.close()
 
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        for part in pieces(len(ids), self.piece):
+        for part in slices(len(ids), self.piece):
             wanted = json.dumps(list(ids[part]), ensure_ascii=False)
             rows = self.client.query(
                 self.name,
@@ -167,7 +170,7 @@ class MilvusStore(PiecewiseStore):
         notes = [json.dumps(note) for note in (ledger.facts, *ledger.ids)]
         both = np.concatenate([np.zeros((1, 2 * self.dim), np.float32), ledger.both])
         rows = [{"place": place, "note": notes[place], _BOTH: both[place]} for place in range(len(notes))]
-        for part in pieces(len(rows), self.piece):
+        for part in slices(len(rows), self.piece):
             self.client.insert(draft, rows[part])
         # From here on it counts.
         self.client.create_alias(draft, self._ledger)

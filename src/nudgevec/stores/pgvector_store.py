@@ -17,8 +17,10 @@ import numpy as np
 
 from nudgevec.corpus import Array
 from nudgevec.errors import MissingExtraError, OptionError, StoreError
+from nudgevec.parallel import slices
 from nudgevec.stores.address import Address
-from nudgevec.stores.base import Ledger, Store, told
+from nudgevec.stores.base import Store, told
+from nudgevec.stores.ledger import Ledger
 
 _BATCH = 4096
 # Seconds to wait for another command, which may have died a moment ago.
@@ -179,8 +181,8 @@ class PgStore(Store):
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
         named = f"{self.id_column} = ANY({self._keys}) AND {self.vector_column} IS NOT NULL"
         query = f"SELECT {self._key}, {self._sent} FROM {self.table} WHERE {named}"
-        for start in range(0, len(ids), _BATCH):
-            found = self._rows(query + self._locking, [list(ids[start : start + _BATCH])], binary=True)
+        for part in slices(len(ids), _BATCH):
+            found = self._rows(query + self._locking, [list(ids[part])], binary=True)
             if found:
                 yield self._unpacked(found)
 
@@ -234,8 +236,8 @@ class PgStore(Store):
         self.connection.execute(f"CREATE TEMP TABLE nudgevec_rows (place bigint, {kinds}) ON COMMIT DROP")
         with self.connection.cursor().copy("COPY nudgevec_rows FROM STDIN (FORMAT BINARY)") as copy:
             copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
-            for start in range(0, len(ids), _BATCH):
-                copy.write(self._packed(start, [column[start : start + _BATCH] for column in columns]))
+            for part in slices(len(ids), _BATCH):
+                copy.write(self._packed(part.start, [column[part] for column in columns]))
             copy.write(b"\xff\xff")
         self.connection.execute("ANALYZE nudgevec_rows")
         keyed = f"unnest({self._keys}) WITH ORDINALITY AS keys (key, place)"

@@ -16,6 +16,7 @@ import numpy as np
 
 from nudgevec.corpus import Array
 from nudgevec.errors import OptionError
+from nudgevec.parallel import slices
 from nudgevec.progress import Progress
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import Store
@@ -46,7 +47,7 @@ class PiecewiseStore(Store):
     def write(self, ids: Sequence[Any], old: Array, new: Array) -> None:
         with Progress("writing vectors") as progress:
             progress.begin(len(ids))
-            for part in pieces(len(ids), self.piece):
+            for part in slices(len(ids), self.piece):
                 now = self.found(ids[part])
                 here = [place for place in range(part.start, part.stop) if ids[place] in now]
                 if here:
@@ -58,9 +59,3 @@ class PiecewiseStore(Store):
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
         yield from self.taken(self.ids, self.piece)
-
-
-def pieces(size: int, step: int) -> Iterator[slice]:
-    """Slices that together cover so many rows."""
-    for start in range(0, size, step):
-        yield slice(start, min(start + step, size))

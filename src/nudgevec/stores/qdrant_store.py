@@ -18,9 +18,10 @@ import numpy as np
 
 from nudgevec.corpus import Array, lengths
 from nudgevec.errors import MissingExtraError, StoreError
+from nudgevec.parallel import slices
 from nudgevec.stores.address import Address
-from nudgevec.stores.base import Ledger
-from nudgevec.stores.pieces import PiecewiseStore, pieces
+from nudgevec.stores.ledger import Ledger
+from nudgevec.stores.pieces import PiecewiseStore
 
 _METRICS = {"Cosine": "cosine", "Dot": "dot", "Euclid": "l2"}
 _FACTS = "6e756467-6576-4563-8000-000000000000"
@@ -129,7 +130,7 @@ class QdrantStore(PiecewiseStore):
             _ = self.ids
         wanted = [point for point in map(self._point, ids) if point is not None]
         named: Any = [self.vector_name] if self.vector_name else True
-        for part in pieces(len(wanted), self.piece):
+        for part in slices(len(wanted), self.piece):
             points = self.client.retrieve(self.name, wanted[part], with_payload=self._shown, with_vectors=named)
             if points:
                 yield [self._key(point) for point in points], self._vectors(points)
@@ -189,7 +190,7 @@ class QdrantStore(PiecewiseStore):
         both = ledger.both
         size = self.models.VectorParams(size=both.shape[1], distance=self.models.Distance.DOT)
         self.client.create_collection(self._ledger, vectors_config={_OURS: size})
-        for part in pieces(len(both), self.piece):
+        for part in slices(len(both), self.piece):
             points = [
                 self.models.PointStruct(id=self._point(key), vector={_OURS: numbers}, payload={"key": key})
                 for key, numbers in zip(ledger.ids[part], both[part].tolist(), strict=True)
