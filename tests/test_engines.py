@@ -38,6 +38,16 @@ def lengths():
     return documents, train, validation
 
 
+def close():
+    """Documents that differ by less than bfloat16 can tell, and queries between them."""
+    documents, train, validation, _ = learnable(5)
+    centre = np.ones(documents.shape[1]) / documents.shape[1] ** 0.5
+    return (
+        (centre + 1e-3 * documents).astype(np.float32),
+        *((centre + 1e-3 * queries, labels) for queries, labels in (train, validation)),
+    )
+
+
 class Stream:
     """A corpus that is no array: its vectors are gone when a block is."""
 
@@ -57,6 +67,7 @@ PROBLEMS = {
     "several answers": emoji,
     "float16": lambda: (learnable()[0].astype(np.float16), *learnable()[1:3]),
     "lengths": lengths,
+    "close": close,
     "many dimensions": lambda: learnable(dim=700)[:3],
     "stream": lambda: (Stream(learnable()[0]), *learnable()[1:3]),
     "blocks": lambda: (ArrayCorpus(learnable()[0], block_rows=23), *learnable()[1:3]),
@@ -92,6 +103,21 @@ def test_nearest_however_close_the_scores(engine, spread):
     exact = np.longdouble(queries) @ np.longdouble(documents).T / np.sqrt((np.longdouble(documents) ** 2).sum(axis=1))
     best = np.sort(exact, axis=1)[:, ::-1][:, :12]
     np.testing.assert_allclose(found.score, best.astype(np.float64), rtol=0, atol=1e-14)
+
+
+def test_more_than_can_be_kept_in_mind(engine, monkeypatch):
+    """Thousands of documents within the error of any filter, and room for a few hundred."""
+    random = np.random.default_rng(0)
+    documents = 1 + 1e-9 * random.standard_normal((3000, 16))
+    queries = np.abs(random.standard_normal((20, 16)))
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    reference = nearest(Reader(documents), queries, 7, cosine=True, engine=engines.pick("numpy", 0))
+    monkeypatch.setattr("nudgevec.nearest._MOST_KEPT", 500)
+    monkeypatch.setattr("nudgevec.engines.numpy_engine._TILE_SCORES", 1000)
+    monkeypatch.setattr("nudgevec.engines.torch_engine._TILE_SCORES", 1000)
+    found = nearest(Reader(documents), queries, 7, cosine=True, engine=engines.pick(engine, 0))
+    assert np.array_equal(found.row, reference.row)
+    assert np.array_equal(found.score, reference.score)
 
 
 def test_evaluate_is_the_same(engine):

@@ -71,6 +71,8 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
         (numpy_engine, "_TILE_SCORES", 500),
         (numpy_engine, "_QUERIES", 3),
         (nearest, "_PAIR_BYTES", 1000),
+        (nearest, "_MOST_KEPT", 40),
+        (parallel, "ROWS", 3),
         (cells, "_GROUP_QUERIES", 1),
         (parallel, "cores", lambda: 1),
         (parallel, "cores", lambda: 7),

@@ -39,6 +39,7 @@ _CENTRAL_THREADS = 4
 _CELL_PAIRS = 64
 _CELL_SPARE = 16
 _CELL_DEPTH = 12
+_IN_VAIN = 4
 # Intervals are cut a little aside of round angles: documents made of round numbers meet there, and where two labels
 # change places at the very end of a cell nobody would notice.
 _ASIDE = 0.0172839
@@ -136,7 +137,13 @@ class Cutter:
         documents = layout.curves(Curves(*(part[order] for part in curves)))
         columns = layout.table(column[order], 0)
         ahead = np.zeros(len(used), np.int64)
-        return _Node(0, low, high, used, columns, ahead, documents, labelled.where(alive, used))
+        labelled = labelled.where(alive, used)
+        if len(used) and not self.motion.turns:
+            # Rays fall and rise together. What counts is how they do so beside a label.
+            some = np.argmax(alive[used], axis=1)[:, None]
+            beside = Curves(*(np.take_along_axis(values, some, axis=1) for values in labelled))
+            documents, labelled = documents.less(beside), labelled.less(beside)
+        return _Node(0, low, high, used, columns, ahead, documents, labelled)
 
     def _moving_curves(self, met: Met) -> Curves:
         """Curves from scores at both ends."""
@@ -308,7 +315,10 @@ def _cut(roots: list[_Node], motion: Motion, k: int) -> list[_Leaf]:
         keep = (upper >= np.maximum(bar, floor)[:, None]) & (lower <= ceiling[:, None])
         ahead = node.ahead + (lower > ceiling[:, None]).sum(axis=1)
         keep[~alive.any(axis=1) | (ahead >= k)] = False
-        _divide(node, keep, ahead, alive, motion, k, stack, leaves)
+        # Narrower intervals help where scores change more than they may be off by.
+        change = np.subtract(upper, lower, out=np.zeros_like(upper), where=keep).sum(axis=1)
+        vain = change <= _IN_VAIN * np.where(keep, node.documents.slack, np.float32(0)).sum(axis=1)
+        _divide(node, keep, ahead, alive, vain, motion, k, stack, leaves)
     return leaves
 
 
@@ -329,6 +339,7 @@ def _divide(
     keep: Mask,
     ahead: Ints,
     alive: Mask,
+    vain: Mask,
     motion: Motion,
     k: int,
     stack: list[_Node],
@@ -339,7 +350,7 @@ def _divide(
     work = count * (alive.sum(axis=1) + 1)
     # The top k itself stays in question however narrow the interval.
     last = node.depth >= _CELL_DEPTH or node.low >= motion.span
-    small = (work <= _CELL_PAIRS) | (count <= 2 * k + _CELL_SPARE) | last
+    small = (work <= _CELL_PAIRS) | (count <= 2 * k + _CELL_SPARE) | vain | last
     done = np.flatnonzero(small & (count > 0))
     if len(done):
         line, place = np.nonzero(keep[done])

@@ -200,6 +200,12 @@ class Reader:
         """True where asking for single rows may be slow, and where a block is gone when it has been worked on."""
         return not isinstance(self.corpus, ArrayCorpus)
 
+    @property
+    def at_hand(self) -> Array | None:
+        """All vectors, where any of them can be read at any time at no cost: those of an array in memory."""
+        vectors = self.corpus.vectors if isinstance(self.corpus, ArrayCorpus) else None
+        return None if vectors is None or _shared_mapping(vectors) is not None else vectors
+
     def take(self, rows: Ints) -> Array:
         """The vectors of these rows, checked, as a copy in the type the corpus keeps."""
         if len(rows) == 0:

@@ -41,6 +41,11 @@ class Curves(NamedTuple):
         at_middle = height(self.score, self.slope, self.stop, middle)
         return self._replace(at_high=at_middle), self._replace(at_low=at_middle)
 
+    def less(self, other: Curves) -> Curves:
+        """The differences to curves with the same stop, which they are off by as much as these."""
+        ends = {"at_low": self.at_low - other.at_low, "at_high": self.at_high - other.at_high}
+        return self._replace(score=self.score - other.score, slope=self.slope - other.slope, **ends)
+
     def where(self, mask: Mask, lines: Ints) -> Curves:
         """Some lines, with what the mask leaves out made padding."""
         pairs = zip(self, PADDING, strict=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,9 @@ from nudgevec.tiles import tiles
 # Pairs of vectors rescored at a time in float64.
 _PAIR_BYTES = 1 << 20
 # More pairs than this are shared out among threads.
-_MANY_PAIRS = 1 << 13
+_MANY_PAIRS = 1 << 12
+# More documents than this are not kept in mind to be scored at the end.
+_MOST_KEPT = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -56,24 +58,40 @@ def nearest(
     if k == 0:
         return found
     sieve = engine.sieve(queries, k)
-    inbox = _Inbox(found, precedence, sieve.patience * found.row.size)
-    floor = found.score[:, -1]
+    vectors = reader.at_hand
 
-    def finish(survivors: Survivors) -> Scored:
-        tile, query, place = survivors
-        score = _exact_scores(queries, query, tile.block, place, cosine)
-        higher = score >= floor[query]
-        return query[higher], tile.first + place[higher], score[higher]
+    def decide(some: Bounded) -> None:
+        query, row, score, _ = some
+        if vectors is not None:
+            score = _exact_scores(queries, query, vectors, row, cosine)
+        _merge(found, query, row, score, precedence)
+
+    shortlist = _Shortlist(found, decide, sieve.patience)
+
+    def finish(survivors: Survivors) -> Bounded:
+        # What cannot be read again later is scored at once.
+        tile, query, place, low, high = survivors
+        if vectors is None:
+            low = high = _exact_scores(queries, query, tile.block, place, cosine)
+        return Bounded(query, tile.first + place, low, high).where(high >= shortlist.floor[query])
 
     stream = tiles(reader, skip, sieve.first_width, sieve.width, cosine=cosine)
-    for scored in sieve.scan(stream, floor, finish):
-        inbox.add(*scored)
-    inbox.empty()
+    for some in sieve.scan(stream, shortlist.floor, finish):
+        shortlist.add(some)
+    shortlist.settle()
     return found
 
 
-Scored = tuple[Ints, Ints, Floats]
-"""Documents found: (query, row, score), flat."""
+class Bounded(NamedTuple):
+    """Documents found, flat, and what their scores lie between."""
+
+    query: Ints
+    row: Ints
+    low: Floats
+    high: Floats
+
+    def where(self, keep: npt.NDArray[np.bool_]) -> Bounded:
+        return Bounded(self.query[keep], self.row[keep], self.low[keep], self.high[keep])
 
 
 class Scan:
@@ -110,37 +128,75 @@ class Scan:
         return Nearest(np.take_along_axis(row, best, axis=1), np.take_along_axis(score, best, axis=1))
 
 
-class _Inbox:
-    """Documents found on the way. They are put in order when there are enough of them: every time would cost
-    more than the slightly lower floors in between."""
+class _Shortlist:
+    """Documents found on the way that may be among the best, and the floor: what k documents of each query reach.
 
-    def __init__(self, found: Nearest, precedence: Callable[[Ints], npt.NDArray[Any]] | None, room: float) -> None:
+    Exact scores are left for the end, when most of them are known not to be needed. The floor is raised when there
+    are enough new documents: every time would cost more than the slightly lower floors in between.
+    """
+
+    def __init__(self, found: Nearest, decide: Callable[[Bounded], None], patience: float) -> None:
         self.found = found
-        self.room = room
-        self.precedence = precedence
-        self.waiting: list[Scored] = []
-        self.count = 0
+        self.decide = decide
+        self.draft = Nearest(found.row.copy(), found.score.copy())
+        self.floor = self.draft.score[:, -1]
+        self.room = patience * found.row.size
+        self.new: list[Bounded] = []
+        self.kept: list[Bounded] = []
 
-    def add(self, query: Ints, row: Ints, score: Floats) -> None:
-        if len(query) == 0:
+    def add(self, some: Bounded) -> None:
+        if len(some.query) == 0:
             return
-        self.waiting.append((query, row, score))
-        self.count += len(query)
-        if self.count >= self.room:
-            self.empty()
+        self.new.append(some)
+        if _count(self.new) >= self.room:
+            self._raise_floor()
+        if _count(self.kept) > _MOST_KEPT:
+            self._weed()
+            # Many documents with nearly the same score: nothing but their exact scores will tell them apart.
+            if 2 * _count(self.kept) > _MOST_KEPT:
+                self.settle()
 
-    def empty(self) -> None:
-        if self.waiting:
-            query, row, score = (np.concatenate(part) for part in zip(*self.waiting, strict=True))
-            _merge(self.found, query, row, score, self.precedence)
-        self.waiting, self.count = [], 0
+    def settle(self) -> None:
+        """Decide about everything found so far."""
+        self._raise_floor()
+        if self.kept:
+            self._weed()
+            self.decide(*self.kept)
+            self.kept = []
+            self.draft.row[:], self.draft.score[:] = self.found.row, self.found.score
+
+    def _raise_floor(self) -> None:
+        if self.new:
+            new, self.new = _joined(self.new), []
+            _merge(self.draft, new.query, new.row, new.low)
+            self.kept.append(new)
+
+    def _weed(self) -> None:
+        """Forget what has fallen below the floor."""
+        kept = _joined(self.kept)
+        may = kept.high >= self.floor[kept.query]
+        self.kept = [kept.where(may)]
+
+
+def _count(parts: list[Bounded]) -> int:
+    return sum(len(part.query) for part in parts)
+
+
+def _joined(parts: list[Bounded]) -> Bounded:
+    return Bounded(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _exact_scores(queries: Floats, query: Ints, vectors: Array, row: Ints, cosine: bool) -> Floats:
     score = pair_dots(queries, query, vectors, row)
     if cosine:
         used, back = np.unique(row, return_inverse=True)
-        score /= lengths(vectors[used])[back]
+        length = np.empty(len(used))
+
+        def measure(part: slice) -> None:
+            length[part] = lengths(vectors[used[part]])
+
+        everywhere(measure, len(used))
+        score /= length[back]
     return score
 
 
@@ -165,7 +221,7 @@ def _merge(
     query: Ints,
     row: Ints,
     score: Floats,
-    precedence: Callable[[Ints], npt.NDArray[Any]] | None,
+    precedence: Callable[[Ints], npt.NDArray[Any]] | None = None,
 ) -> None:
     """Put new scored documents into the lists of their queries, in place."""
     k = found.row.shape[1]

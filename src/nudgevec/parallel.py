@@ -22,7 +22,10 @@ from threadpoolctl import ThreadpoolController
 # Threads for work that is many short steps: more of them would wait for each other between the steps.
 FEW = 4
 # Vectors prepared at a time, by one thread.
-ROWS = 1024
+ROWS = 512
+
+# What threads are called.
+_NAME = "nudgevec"
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
@@ -40,7 +43,7 @@ def ordered(function: Callable[[Piece], Result], pieces: Iterable[Piece], thread
         yield from map(function, chain(begin, remaining))
         return
     waiting: deque[Future[Result]] = deque()
-    with _products.single_threaded(), ThreadPoolExecutor(workers, "nudgevec") as pool:
+    with _products.single_threaded(), ThreadPoolExecutor(workers, _NAME) as pool:
         try:
             for piece in chain(begin, remaining):
                 waiting.append(pool.submit(function, piece))
@@ -54,9 +57,41 @@ def ordered(function: Callable[[Piece], Result], pieces: Iterable[Piece], thread
 
 
 def everywhere(function: Callable[[slice], object], size: int, step: int = 0) -> None:
-    """Call ``function`` for slices of some rows that together cover ``size`` rows, on several threads."""
-    for _ in ordered(function, slices(size, step or ROWS), FEW):
-        pass
+    """Call ``function`` for slices of some rows that together cover ``size`` rows, on several threads.
+
+    This one is among them, and none is begun for less than two slices: they are short. Where this is one of several
+    threads already, it stays alone.
+    """
+    step = step or ROWS
+    remaining = slices(size, step)
+    helpers = min(cores(), FEW, size // (2 * step)) - 1
+    if helpers < 1 or threading.current_thread().name.startswith(_NAME):
+        for part in remaining:
+            function(part)
+        return
+    lock = threading.Lock()
+    failed: list[BaseException] = []
+
+    def help_out() -> None:
+        try:
+            while not failed:
+                with lock:
+                    part = next(remaining, None)
+                if part is None:
+                    return
+                function(part)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=help_out, name=_NAME, daemon=True) for _ in range(helpers)]
+    with _products.single_threaded():
+        for thread in threads:
+            thread.start()
+        help_out()
+        for thread in threads:
+            thread.join()
+    if failed:
+        raise failed[0]
 
 
 def slices(size: int, step: int) -> Iterator[slice]:
@@ -72,13 +107,14 @@ def cores() -> int:
 
 
 class _Products:
-    """Keeps the products of NumPy to one thread each for as long as anybody wants that."""
+    """Keeps the products of NumPy (and PyTorch) to one thread each for as long as anybody wants that."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.users = 0
         self.blas = ThreadpoolController().select(user_api="blas")
         self.limit: Any = None
+        self.torch_threads = 0
         self.usual = 0
 
     def threads(self) -> int:
@@ -88,29 +124,42 @@ class _Products:
                 self.usual = min((int(each["num_threads"]) for each in self.blas.info()), default=sys.maxsize)
             return self.usual
 
-    def lift(self) -> None:
-        """Begin anew, in a new process."""
+    def begin_anew(self) -> None:
+        """In a new process."""
         self.lock = threading.Lock()
         if self.users:
             self.users = 0
-            self.limit.restore_original_limits()
+            self._lift_limits()
 
     @contextmanager
     def single_threaded(self) -> Iterator[None]:
         with self.lock:
             self.users += 1
             if self.users == 1:
-                self.limit = self.blas.limit(limits=1)
+                self._limit()
         try:
             yield
         finally:
             with self.lock:
                 self.users -= 1
                 if self.users == 0:
-                    self.limit.restore_original_limits()
+                    self._lift_limits()
+
+    def _limit(self) -> None:
+        self.limit = self.blas.limit(limits=1)
+        torch = sys.modules.get("torch")
+        self.torch_threads = torch.get_num_threads() if torch else 0
+        if torch:
+            # New threads follow this one.
+            torch.set_num_threads(1)
+
+    def _lift_limits(self) -> None:
+        self.limit.restore_original_limits()
+        if self.torch_threads:
+            sys.modules["torch"].set_num_threads(self.torch_threads)
 
 
 _products = _Products()
 if hasattr(os, "register_at_fork"):
     # Threads do not follow into a child, so nobody there would ever lift the limit.
-    os.register_at_fork(after_in_child=lambda: _products.lift())
+    os.register_at_fork(after_in_child=lambda: _products.begin_anew())

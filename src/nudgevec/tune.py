@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.cells import Cutter
-from nudgevec.corpus import Array, Corpus, Floats, Queries, Reader, as_queries, lengths, unit_rows
+from nudgevec.corpus import Array, Corpus, Floats, Ints, Queries, Reader, as_queries, lengths, unit_rows
 from nudgevec.curve import Choice, Curve, choose, trace
 from nudgevec.engines import ENGINES, pick
 from nudgevec.errors import LabelError, NotFittedError, NudgeWarning, OptionError, VectorError
@@ -335,6 +335,10 @@ def _judged(pair: Judged, reader: Reader, what: str) -> tuple[Queries, Labels]:
 
 def _count_shared(train: Queries, held_out: Queries) -> int:
     """How many validation queries are training queries too; they make the curve too hopeful."""
+    # Equal rows begin and end with equal numbers; others hardly ever do both.
+    ends = (np.unique(_ends(held_out.vectors)), _ends(train.vectors))
+    if len(_found_in(*ends)[1]) == 0:
+        return 0
     # Equal rows have equal inner products with anything; two of them tell nearly all other rows apart.
     probes = np.random.default_rng(0).standard_normal((2, train.vectors.shape[1]))
     wide = np.result_type(train.vectors, held_out.vectors, np.float32)
@@ -351,9 +355,7 @@ def _count_shared(train: Queries, held_out: Queries) -> int:
         return pairs
 
     marks, back = np.unique(marked(held_out.vectors), return_inverse=True)
-    asked = marked(train.vectors)
-    closest = np.minimum(np.searchsorted(marks, asked), len(marks) - 1)
-    alike = np.flatnonzero(marks[closest] == asked)
+    closest, alike = _found_in(marks, marked(train.vectors))
     twin = np.full(len(marks), -1)
     twin[closest[alike]] = alike
     twin = twin[back]
@@ -366,6 +368,18 @@ def _count_shared(train: Queries, held_out: Queries) -> int:
         )
         warnings.warn(message, NudgeWarning, stacklevel=3)
     return shared
+
+
+def _ends(vectors: Array) -> npt.NDArray[Any]:
+    """The first and the last number of every row, as one."""
+    pairs: npt.NDArray[Any] = vectors[:, 0].astype(np.float64) + 1j * vectors[:, -1]
+    return pairs
+
+
+def _found_in(marks: npt.NDArray[Any], asked: npt.NDArray[Any]) -> tuple[Ints, Ints]:
+    """Where each is to be looked for in the sorted marks, and which of them are there."""
+    closest = np.minimum(np.searchsorted(marks, asked), len(marks) - 1)
+    return closest, np.flatnonzero(marks[closest] == asked)
 
 
 def _is_number(value: Any) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from nudgevec.corpus import Floats, Ints
 from nudgevec.errors import OptionError
@@ -22,11 +23,14 @@ Result = TypeVar("Result")
 
 
 class Survivors(NamedTuple):
-    """Documents of a tile whose scores may exceed the floor: query numbers, and places in the block."""
+    """Documents of a tile whose scores may exceed the floor: query numbers, places in the block, and what the
+    scores lie between."""
 
     tile: Tile
     query: Ints
     place: Ints
+    low: Floats
+    high: Floats
 
 
 class Sieve(Protocol):
@@ -73,10 +77,13 @@ class Met(NamedTuple):
     first: Singles
     last: Singles
 
+    def where(self, keep: slice | npt.NDArray[np.bool_]) -> Met:
+        return Met(self.query[keep], self.column[keep], self.first[keep], self.last[keep])
+
     def part(self, group: slice, start: int) -> Met:
         """The pairs of some queries, numbered from the first of them; here they are numbered from ``start``."""
-        some = slice(*np.searchsorted(self.query, [group.start - start, group.stop - start]))
-        return Met(self.query[some] - (group.start - start), self.column[some], self.first[some], self.last[some])
+        some = self.where(slice(*np.searchsorted(self.query, [group.start - start, group.stop - start])))
+        return some._replace(query=some.query - (group.start - start))
 
 
 class Meeting(Protocol):

@@ -56,14 +56,15 @@ class DeviceEngine:
 
 
 class Found(NamedTuple):
-    """Survivors on the device: query, number in the tile, upper bound of the score."""
+    """Survivors on the device: query, number in the tile, bounds of the score."""
 
     query: Any
     number: Any
-    score: Any
+    low: Any
+    high: Any
 
     def where(self, keep: Any) -> Found:
-        return Found(self.query[keep], self.number[keep], self.score[keep])
+        return Found(*(column[keep] for column in self))
 
 
 class DeviceSieve:
@@ -99,9 +100,12 @@ class DeviceSieve:
 
             def finished(tile: Tile, found: Found) -> list[Future[Result]]:
                 query, number = found.query.cpu().numpy(), found.number.cpu().numpy()
+                low, high = (each.double().cpu().numpy() for each in (found.low, found.high))
                 place = tile.at(number)
-                parts = [slice(begin, begin + _HOST_PAIRS) for begin in range(0, len(query), _HOST_PAIRS)]
-                return [pool.submit(finish, Survivors(tile, query[part], place[part])) for part in parts]
+                return [
+                    pool.submit(finish, Survivors(tile, query[part], place[part], low[part], high[part]))
+                    for part in parallel.slices(len(query), _HOST_PAIRS)
+                ]
 
             for tile, vectors in _Transfers(self.device).run(tiles):
                 found = self._over(tile, vectors)
@@ -155,14 +159,15 @@ class DeviceSieve:
             hit, place = (stretches[query, stretch] >= bar[query, None]).nonzero(as_tuple=True)
             query, number = query[hit], stretch[hit] * _STRETCH + place
             score = self._scores(self.single[part], query, rows, number)
-            self._keep_best(part, query, score - fine_margin)
-            some = Found(query + begin, number, score + fine_margin)
+            low = score - fine_margin
+            self._keep_best(part, query, low)
+            some = Found(query + begin, number, low, score + fine_margin)
             found.append(self._still_good(some.where(number < len(rows))))
         return Found(*(torch.cat(column) for column in zip(*found, strict=True)))
 
     def _still_good(self, found: Found) -> Found:
         """Those that may be among the best now."""
-        return found.where(found.score >= self.best[found.query, -1])
+        return found.where(found.high >= self.best[found.query, -1])
 
     def _own_floor(self, scores: Any, maxima: Any, rows: int) -> Any:
         """What k documents of the tile itself reach, for every query."""

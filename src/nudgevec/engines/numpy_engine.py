@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from nudgevec import parallel
 from nudgevec.corpus import Floats, Ints
-from nudgevec.engines import Columns, Met, Result, Survivors, kth_of_maxima
+from nudgevec.engines import Columns, Meeting, Met, Result, Survivors, kth_of_maxima
 from nudgevec.lines import kth_largest
 from nudgevec.parallel import ordered
 from nudgevec.tiles import Single, Singles, Tile
@@ -33,7 +33,7 @@ class NumpyEngine:
     def sieve(self, queries: Floats, k: int) -> CpuSieve:
         return NumpySieve(queries, k)
 
-    def meeting(self, columns: Columns) -> NumpyMeeting:
+    def meeting(self, columns: Columns) -> Meeting:
         return NumpyMeeting(columns)
 
 
@@ -54,13 +54,13 @@ class CpuSieve(ABC):
         """The tile in the form that is multiplied."""
 
     @abstractmethod
-    def over(self, prepared: Any, floor: Floats, queries: slice) -> tuple[Ints, Ints]:
-        """(query, number in the tile) of the scores that may exceed the floor."""
+    def over(self, prepared: Any, floor: Floats, queries: slice) -> tuple[Ints, Ints, Floats, Floats]:
+        """(query, number in the tile, bounds of the score) where it may exceed the floor."""
 
     def scan(self, tiles: Iterator[Tile], floor: Floats, finish: Callable[[Survivors], Result]) -> Iterator[Result]:
         def filtered(tile: Tile, prepared: Any, queries: slice) -> Result:
-            query, number = self.over(prepared, floor[queries], queries)
-            return finish(Survivors(tile, query + queries.start, tile.at(number)))
+            query, number, low, high = self.over(prepared, floor[queries], queries)
+            return finish(Survivors(tile, query + queries.start, tile.at(number), low, high))
 
         def whole(tile: Tile) -> list[Result]:
             prepared = self.prepared(tile)
@@ -87,12 +87,12 @@ class NumpySieve(CpuSieve):
         super().__init__(len(queries), _FIRST_SCORES, _TILE_SCORES)
         self.k = k
         self.queries = np.ascontiguousarray(queries.T, dtype=np.float32)
-        self.scratch = Scratch()
+        self.scratch = Scratch([])
 
     def prepared(self, tile: Tile) -> Single:
         return tile.single()
 
-    def over(self, prepared: Single, floor: Floats, queries: slice) -> tuple[Ints, Ints]:
+    def over(self, prepared: Single, floor: Floats, queries: slice) -> tuple[Ints, Ints, Floats, Floats]:
         columns = self.queries[:, queries]
         scores = self.scratch.room("scores", (len(prepared.rows), columns.shape[1]), np.float32)
         np.matmul(prepared.rows, columns, out=scores)
@@ -102,8 +102,10 @@ class NumpySieve(CpuSieve):
         bar = np.nextafter((level - prepared.margin).astype(np.float32), np.float32(-np.inf))
         over = self.scratch.room("over", scores.shape, np.bool_)
         np.greater_equal(scores, bar, out=over)
-        number, query = np.divmod(np.flatnonzero(over), scores.shape[1])
-        return query, number
+        found = np.flatnonzero(over)
+        number, query = np.divmod(found, scores.shape[1])
+        score = scores.ravel()[found].astype(np.float64)
+        return query, number, score - prepared.margin, score + prepared.margin
 
     def _own_floor(self, scores: Singles) -> Singles:
         """What k documents of the tile itself reach, for every query."""
@@ -121,7 +123,7 @@ class NumpyMeeting:
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
-        self.scratch = Scratch()
+        self.scratch = Scratch([])
 
     def among(self, queries: Floats, thresholds: list[Singles], k: int) -> list[Met]:
         columns = self.columns
@@ -156,13 +158,25 @@ class NumpyMeeting:
 
 
 class Scratch(threading.local):
-    """Room for scores, for each thread: fresh memory would cost as much as comparing them."""
+    """Room for scores, for each thread: fresh memory would cost as much as comparing them.
 
-    def __init__(self) -> None:
+    Threads come and go; a new one takes over what one that has ended leaves behind. ``owners`` is shared by all.
+    """
+
+    def __init__(self, owners: list[tuple[threading.Thread, dict[str, npt.NDArray[Any]]]]) -> None:
         self.kept: dict[str, npt.NDArray[Any]] = {}
+        with _moving_in:
+            left = next((each for each in owners if not each[0].is_alive()), None)
+            if left is not None:
+                owners.remove(left)
+                self.kept = left[1]
+            owners.append((threading.current_thread(), self.kept))
 
     def room(self, name: str, shape: tuple[int, int], kind: Any) -> npt.NDArray[Any]:
         size = shape[0] * shape[1]
         if name not in self.kept or len(self.kept[name]) < size:
             self.kept[name] = np.empty(size, kind)
         return self.kept[name][:size].reshape(shape)
+
+
+_moving_in = threading.Lock()

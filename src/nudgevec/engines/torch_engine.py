@@ -6,22 +6,27 @@ float64 like everything else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec import parallel
 from nudgevec.corpus import Floats, Ints
-from nudgevec.engines import Result, Survivors, kth_of_maxima
+from nudgevec.engines import Columns, Met, kth_of_maxima
 from nudgevec.engines.numpy_engine import CpuSieve, NumpyEngine, Scratch
 from nudgevec.errors import MissingExtraError
-from nudgevec.tiles import UNIT_ROUNDOFF, Tile, error_of
+from nudgevec.lines import kth_largest
+from nudgevec.parallel import everywhere
+from nudgevec.tiles import UNIT_ROUNDOFF, Singles, Tile, error_of
+
+Bits = npt.NDArray[np.int16]
+"""Numbers in bfloat16, which NumPy does not know."""
 
 # Scores of one tile: 4 million bfloat16, 8 MB.
 _TILE_SCORES = 1 << 22
 _FIRST_SCORES = 1 << 23
+_AT_A_TIME = 512
 # More than the relative error of rounding to bfloat16 (8 bits of precision, to nearest).
 BFLOAT16_ROUNDING = 2.0**-8
 
@@ -42,6 +47,9 @@ class TorchEngine(NumpyEngine):
 
     def sieve(self, queries: Floats, k: int) -> TorchSieve:
         return TorchSieve(queries, k)
+
+    def meeting(self, columns: Columns) -> TorchMeeting:
+        return TorchMeeting(columns)
 
 
 class _Coarse(NamedTuple):
@@ -64,63 +72,188 @@ class TorchSieve(CpuSieve):
         torch = import_torch()
         self.torch = torch
         self.k = k
-        self.scratch = Scratch()
+        self.scratch = Scratch([])
         exact = torch.from_numpy(queries)
         self.queries = exact.to(torch.bfloat16)
         self.lost = (exact - self.queries.double()).norm(dim=1).numpy() * (1 + 1e-6)
 
-    def scan(self, tiles: Iterator[Tile], floor: Floats, finish: Callable[[Survivors], Result]) -> Iterator[Result]:
-        threads = self.torch.get_num_threads()
-        try:
-            yield from super().scan(tiles, floor, finish)
-        finally:
-            self.torch.set_num_threads(threads)
-
     def prepared(self, tile: Tile) -> _Coarse:
-        torch = self.torch
-        if parallel.cores() > 1:
-            torch.set_num_threads(1)
-        rows, longest = tile.single()
-        single = torch.from_numpy(rows if rows.flags.writeable else rows.copy())
-        coarse = single.to(torch.bfloat16)
-        lost = float((single - coarse.float()).norm(dim=1).max()) * (1 + 1e-3)
-        adding = (2 * rows.shape[1] + 16) * UNIT_ROUNDOFF + error_of(rows.shape[1])
-        return _Coarse(coarse, self.lost * longest * 1.01 + lost + 1.02 * adding * longest + 1e-30)
+        torch, dim = self.torch, tile.block.shape[1]
+        coarse = _as_floats(self.scratch.room("rows", (len(tile), dim), np.int16))
+        lost = longest = 0.0
+        # A few at a time stay in the cache from one step to the next.
+        for part, some in tile.parts(_AT_A_TIME):
+            rows, length = some.single()
+            coarse[part] = torch.from_numpy(rows if rows.flags.writeable else rows.copy())
+            lost = max(lost, float(_lengths(rows - coarse[part].float().numpy()).max()))
+            longest = max(longest, length)
+        adding = (2 * dim + 16) * UNIT_ROUNDOFF + error_of(dim)
+        return _Coarse(coarse, self.lost * longest * 1.01 + 1.001 * lost + 1.02 * adding * longest + 1e-30)
 
-    def over(self, prepared: _Coarse, floor: Floats, queries: slice) -> tuple[Ints, Ints]:
+    def over(self, prepared: _Coarse, floor: Floats, queries: slice) -> tuple[Ints, Ints, Floats, Floats]:
         torch = self.torch
         asked = self.queries[queries]
         bits = self.scratch.room("scores", (len(asked), len(prepared.rows)), np.int16)
-        scores = torch.from_numpy(bits).view(torch.bfloat16)
+        scores = _as_floats(bits)
         torch.mm(asked, prepared.rows.T, out=scores)
         margin = prepared.margin[queries]
         level = floor
         if np.isneginf(level).any():
-            level = np.maximum(level, self._own_floor(scores) - margin)
+            level = np.maximum(level, self._own_floor(bits) - margin)
         # Rounding keeps the order: a sum of at least the bar is rounded to at least the rounded bar.
         bar = np.nextafter((level - margin).astype(np.float32), np.float32(-np.inf))
         over = self.scratch.room("over", bits.shape, np.bool_)
         np.greater_equal(bits, _as_bits(torch.from_numpy(bar).to(torch.bfloat16))[:, None], out=over)
-        query, number = np.divmod(np.flatnonzero(over), bits.shape[1])
-        return query, number
+        found = np.flatnonzero(over)
+        query, number = np.divmod(found, bits.shape[1])
+        score = _as_floats(bits.ravel()[found]).double().numpy()
+        off = margin[query] + np.abs(score) * BFLOAT16_ROUNDING
+        return query, number, score - off, score + off
 
-    def _own_floor(self, scores: Any) -> Floats:
+    def _own_floor(self, scores: Bits) -> Floats:
         """What k documents of the tile itself reach, for every query."""
         queries, documents = scores.shape
         if documents < self.k:
             return np.full(queries, -np.inf)
         length = max(1, min(32, documents // (4 * self.k)))
-        stretches = scores[:, : documents // length * length].reshape(queries, -1, length)
-        best = kth_of_maxima(stretches.amax(dim=2).float().numpy(), self.k).astype(np.float64)
+        maxima = scores[:, : documents // length * length].reshape(queries, length, -1).max(axis=1)
+        best = kth_of_maxima(_as_floats(maxima).float().numpy(), self.k).astype(np.float64)
         return best - np.abs(best) * BFLOAT16_ROUNDING
 
 
-def _as_bits(bar: Any) -> npt.NDArray[np.int16]:
+class TorchMeeting:
+    """Filters moving documents with a bfloat16 product for every angle, then with float32 scores of what is left.
+
+    The error of a product is bounded as above. Positive numbers in bfloat16 sort like their bits, so most of what
+    follows the products is done on integers; negative ones stay below all of them, and levels are positive or none.
+    """
+
+    at_once = 0
+
+    def __init__(self, columns: Columns) -> None:
+        self.torch = torch = import_torch()
+        self.columns = columns
+        self.scratch = Scratch([])
+        shape = columns.first.shape
+        self.at = [torch.empty(shape, dtype=torch.bfloat16) for _ in columns.angles]
+        self.lost, self.longest = (np.zeros(len(columns.first), np.float32) for _ in range(2))
+
+        def fill(part: slice) -> None:
+            for rows, (of_first, of_last) in zip(self.at, columns.weights, strict=True):
+                exact = columns.first[part] * of_first[part, None]
+                exact += columns.last[part] * of_last[part, None]
+                rows[part] = torch.from_numpy(exact)
+                self.longest[part] = np.maximum(self.longest[part], 1.001 * _lengths(exact))
+                exact -= rows[part].float().numpy()
+                self.lost[part] = np.maximum(self.lost[part], 1.001 * _lengths(exact))
+
+        everywhere(fill, len(columns.first))
+
+    def among(self, queries: Floats, thresholds: list[Singles], k: int) -> list[Met]:
+        asked = queries.astype(np.float32)
+        heights, margin = self._products(queries)
+        shape = heights[0].shape
+        over, some = (self.scratch.room(name, shape, np.bool_) for name in ("over", "some"))
+        levels = []
+        for interval, threshold in enumerate(thresholds):
+            low, high = heights[interval : interval + 2]
+            level = np.maximum(threshold, self._reached(low, high, margin, k))
+            level[level <= 0] = -np.inf
+            levels.append(level)
+            bar = _as_bits(self.torch.from_numpy(level).to(self.torch.bfloat16))
+            np.greater_equal(self._bound(low, high, margin, interval), bar[:, None], out=some if interval else over)
+            if interval:
+                over |= some
+        query, column = np.divmod(np.flatnonzero(over), shape[1])
+        first, last = (self._dots(asked, query, rows, column) for rows in (self.columns.first, self.columns.last))
+        return self._closer(Met(query, column, first, last), levels)
+
+    def _products(self, queries: Floats) -> tuple[list[Bits], Singles]:
+        """Scores at every angle, and for every column what they may be off by (before they were rounded)."""
+        torch = self.torch
+        exact = torch.from_numpy(queries)
+        asked = exact.to(torch.bfloat16)
+        heights = [
+            self.scratch.room(f"at {angle}", (len(asked), len(self.lost)), np.int16) for angle in range(len(self.at))
+        ]
+        for height, rows in zip(heights, self.at, strict=True):
+            torch.mm(asked, rows.T, out=_as_floats(height))
+        off = 1.01 * float((exact - asked.double()).norm(dim=1).max()) + 2 * queries.shape[1] * UNIT_ROUNDOFF
+        return heights, self.columns.slack + self.lost + np.float32(off) * self.longest
+
+    def _reached(self, low: Bits, high: Bits, margin: Singles, k: int) -> Singles:
+        """What k columns never fall below in an interval, where that is positive."""
+        bound: Bits = self.scratch.room("bound", low.shape, np.int16)
+        np.minimum(low, high, out=bound)
+        _as_floats(bound).sub_(_rounded_up(margin))
+        # Rounded three times: the product, the margin, the difference.
+        return _kth_largest(bound, k) * np.float32(1 - 4 * BFLOAT16_ROUNDING)
+
+    def _bound(self, low: Bits, high: Bits, margin: Singles, interval: int) -> Bits:
+        """What no column comes above in an interval, where that is positive."""
+        bound: Bits = self.scratch.room("bound", low.shape, np.int16)
+        np.maximum(low, high, out=bound)
+        bulge, floats = self.columns.bulges[interval], _as_floats(bound)
+        raised = _rounded_up(bulge * np.float32(1 + BFLOAT16_ROUNDING))
+        self.torch.addcmul(_rounded_up(bulge * margin), floats, raised, out=floats)
+        return bound
+
+    def _dots(self, asked: Singles, query: Ints, rows: Singles, column: Ints) -> Singles:
+        """Scores of pairs that come in the order of the queries."""
+        begin = np.searchsorted(query, np.arange(len(asked) + 1))
+        scores = np.empty(len(query), np.float32)
+        room = self.scratch.room("rows", (int(np.diff(begin).max(initial=0)), rows.shape[1]), np.float32)
+        for vector, (start, stop) in zip(asked, pairwise(begin.tolist()), strict=True):
+            np.take(rows, column[start:stop], axis=0, out=room[: stop - start], mode="clip")
+            np.matmul(room[: stop - start], vector, out=scores[start:stop])
+        return scores
+
+    def _closer(self, met: Met, levels: list[Singles]) -> list[Met]:
+        """Of these pairs those that may come above the level, for every interval."""
+        columns, found = self.columns, []
+        slack = columns.slack[met.column]
+        heights = [
+            of_first[met.column] * met.first + of_last[met.column] * met.last for of_first, of_last in columns.weights
+        ]
+        for level, bulge, ends in zip(levels, columns.bulges, pairwise(heights), strict=True):
+            may = (np.maximum(*ends) + slack) * bulge[met.column] >= level[met.query]
+            found.append(met.where(may))
+        return found
+
+
+def _lengths(rows: Singles) -> Singles:
+    length: Singles = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return length
+
+
+def _as_floats(bits: Bits) -> Any:
+    """The same memory as a tensor."""
+    torch = import_torch()
+    return torch.from_numpy(bits).view(torch.bfloat16)
+
+
+def _as_bits(bar: Any) -> Bits:
     """Levels to compare the bits of bfloat16 scores with: those of positive numbers sort like integers.
 
     A level that is not positive lets everything through: right, and slow for queries that fewer than k documents
     of the corpus agree with.
     """
     torch = import_torch()
-    bits: npt.NDArray[np.int16] = torch.where(bar > 0, bar.view(torch.int16), torch.iinfo(torch.int16).min).numpy()
+    bits: Bits = torch.where(bar > 0, bar.view(torch.int16), torch.iinfo(torch.int16).min).numpy()
     return bits
+
+
+def _rounded_up(values: Singles) -> Any:
+    """Positive numbers in bfloat16, the next one above each: bfloat16 is the upper half of float32."""
+    bits = (values.astype(np.float32).view(np.int32) + 0xFFFF) >> 16
+    return _as_floats(bits.astype(np.int16))
+
+
+def _kth_largest(lower: Bits, k: int) -> Singles:
+    """As ``lines.kth_largest``. Only positive heights are right, and no others are needed."""
+    queries, columns = lower.shape
+    stretches = max(64, 8 * k)
+    length = columns // stretches
+    if length > 1:
+        lower = lower[:, : stretches * length].reshape(queries, length, stretches).max(axis=1)
+    return kth_largest(_as_floats(lower).float().numpy(), np.full(queries, k))

@@ -1,0 +1,90 @@
+"""Threads: everything is done once, errors come out, and nothing stays changed."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from threadpoolctl import threadpool_info
+
+from nudgevec import parallel
+from nudgevec.engines.numpy_engine import Scratch
+from nudgevec.parallel import everywhere, ordered
+
+
+@pytest.fixture(autouse=True)
+def several(monkeypatch):
+    monkeypatch.setattr(parallel, "cores", lambda: 3)
+
+
+@pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 100, 101])
+def test_every_row_once(size):
+    seen = np.zeros(size, np.int64)
+
+    def add(part):
+        seen[part] += 1
+
+    everywhere(add, size, 5)
+    assert (seen == 1).all()
+
+
+def test_errors_come_out_and_stop_the_rest():
+    done = []
+
+    def work(part):
+        if part.start >= 100:
+            raise ValueError(f"rows from {part.start}")
+        done.append(part)
+
+    with pytest.raises(ValueError, match="rows from 1"):
+        everywhere(work, 10_000, 5)
+    assert len(done) == 20
+    assert threading.active_count() == 1 or not any(t.name.startswith("nudgevec") for t in threading.enumerate())
+
+
+def test_threads_within_threads_stay_alone():
+    """Work that was shared out already is not shared out again."""
+    inner = set()
+
+    def outer(_):
+        begun = threading.get_ident()
+        everywhere(lambda part: inner.add((begun, threading.get_ident())), 100, 5)
+
+    list(ordered(outer, range(4)))
+    assert inner
+    assert all(one == other for one, other in inner)
+
+
+def test_products_take_one_thread_each_meanwhile_and_as_many_as_before_afterwards():
+    def threads():
+        return torch.get_num_threads(), [
+            each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"
+        ]
+
+    before = threads()
+    meanwhile = list(ordered(lambda _: threads(), range(4)))
+    assert all(one == 1 and set(others) == {1} for one, others in meanwhile)
+    assert threads() == before
+
+
+def test_a_new_thread_takes_over_the_room_of_one_that_has_ended():
+    scratch, rooms = Scratch([]), []
+
+    def ask():
+        rooms.append(scratch.room("scores", (4, 5), np.float32).base)
+
+    for _ in range(3):
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+    ask()
+    assert rooms[0] is rooms[1] is rooms[2]
+    both = [threading.Thread(target=lambda: (barrier.wait(), ask(), barrier.wait())) for _ in range(2)]
+    barrier = threading.Barrier(2)
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert rooms[-1] is not rooms[-2]
