@@ -51,6 +51,7 @@ def test_curve_equals_brute_force_however_finely_cut(method, move, problem, metr
         patched.setattr(cells, "_CELL_PAIRS", 0)
         patched.setattr(cells, "_CELL_SPARE", -1000)
         patched.setattr(cells, "_CELL_DEPTH", 6)
+        patched.setattr(cells, "_IN_VAIN", -1)
         check(method, move, problem, f"{metric}@{problem.k}", where)
 
 

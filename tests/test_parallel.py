@@ -69,6 +69,34 @@ def test_products_take_one_thread_each_meanwhile_and_as_many_as_before_afterward
     assert threads() == before
 
 
+def test_threads_that_overlap_leave_nothing_behind():
+    """Whoever ends last: every thread finds what it found before."""
+    found = []
+
+    def ask():
+        return torch.get_num_threads(), [
+            each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"
+        ]
+
+    def work():
+        before = ask()
+        for _ in range(50):
+            everywhere(lambda part: None, 1000, 5)
+        barrier.wait()
+        found.append((before, ask()))
+
+    barrier = threading.Barrier(3)
+    first = ask()
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    work()
+    for thread in threads:
+        thread.join()
+    assert ask() == first
+    assert [after for _, after in found] == [first] * 3
+
+
 def test_a_new_thread_takes_over_the_room_of_one_that_has_ended():
     scratch, rooms = Scratch([]), []
 

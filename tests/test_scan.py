@@ -77,11 +77,14 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
         (parallel, "cores", lambda: 1),
         (parallel, "cores", lambda: 7),
         (cells, "_FEWEST_QUERIES", 1),
+        (cells, "_FEWEST_SCORES", 1),
         (numpy_engine, "_FEWEST_QUERIES", 1),
         (cells, "_LARGEST_GROUP", 500),
         (cells, "_CELL_PAIRS", 1),
         (cells, "_CELL_PAIRS", 10**9),
         (cells, "_CELL_DEPTH", 3),
+        (cells, "_IN_VAIN", -1),
+        (cells, "_IN_VAIN", 1000),
         (sweep, "_PAIRS", 5),
     ]
     for module, name, value in settings:

@@ -31,6 +31,7 @@ _GROUP_SCORES = 1 << 19
 _GROUP_QUERIES = 256
 _LARGEST_GROUP = 1 << 23
 _FEWEST_QUERIES = 64
+_FEWEST_SCORES = 1 << 18
 # Where the scores come from a device, what is left for the host is many short steps: few threads, large groups.
 _CENTRAL_QUERIES = 2048
 _CENTRAL_THREADS = 4
@@ -86,7 +87,7 @@ class Cutter:
         if self.meeting.at_once:
             step = min(_CENTRAL_QUERIES, self.meeting.at_once // width)
         share = -(-len(self.queries) // (self.threads or parallel.cores()))
-        step = max(1, min(step, max(share, _FEWEST_QUERIES)))
+        step = max(1, min(step, max(share, _FEWEST_QUERIES, _FEWEST_SCORES // width)))
         groups = [slice(begin, min(begin + step, len(self.queries))) for begin in range(0, len(self.queries), step)]
         if not self.meeting.at_once:
             yield from (partial(self._cells, group) for group in groups)

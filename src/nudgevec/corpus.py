@@ -104,6 +104,8 @@ class ArrayCorpus:
     def take(self, ids: Sequence[Hashable]) -> Array:
         if self._ids is None:
             rows = np.asarray(ids, dtype=np.int64)
+            if len(rows) and not (rows.min() >= 0 and rows.max() < len(self.vectors)):
+                raise IndexError(f"rows from {rows.min()} to {rows.max()} of {len(self.vectors)} documents")
         else:
             if self._row_of is None:
                 self._row_of = {key: row for row, key in enumerate(self._ids)}
@@ -112,7 +114,7 @@ class ArrayCorpus:
         if _shared_mapping(self.vectors) is None:
 
             def copy(part: slice) -> None:
-                taken[part] = self.vectors[rows[part]]
+                rows_of(self.vectors, rows[part], taken[part])
 
             everywhere(copy, len(rows))
             return taken
@@ -320,6 +322,18 @@ def unit_rows(vectors: Array) -> Floats:
 
     everywhere(scale, len(vectors))
     return unit
+
+
+def rows_of(vectors: Array, rows: Ints, out: Array | None = None) -> Array:
+    """``vectors[rows]``, while other threads go on: indexing would make them wait."""
+    if out is None:
+        out = np.empty((len(rows), vectors.shape[1]), vectors.dtype)
+    if vectors.flags.c_contiguous:
+        # "clip", because "raise" would go through one more copy; the rows are known to be there.
+        np.take(vectors, rows, axis=0, out=out, mode="clip")
+    else:
+        out[:] = vectors[rows]
+    return out
 
 
 def lengths(vectors: Array) -> Floats:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Floats, Ints, Queries
+from nudgevec.corpus import Floats, Ints, Queries, rows_of
 from nudgevec.errors import LabelError
 from nudgevec.labels import Labels
 from nudgevec.parallel import everywhere
@@ -57,7 +57,7 @@ def gather(labels: Labels, queries: Queries) -> Pull:
             sums = np.zeros(vectors.shape[1])
             for start in range(first[document], first[document] + count[document], _CHUNK):
                 some = slice(start, min(start + _CHUNK, first[document] + count[document]))
-                sums += np.einsum("i,ij->j", weight[some], vectors[query[some]].astype(np.float64))
+                sums += np.einsum("i,ij->j", weight[some], rows_of(vectors, query[some]).astype(np.float64))
             total[document] = sums
             finite.append(bool(np.isfinite(sums).all()))
 
@@ -67,7 +67,7 @@ def gather(labels: Labels, queries: Queries) -> Pull:
         for turn in range(int(count[some[0]])):
             having = int(np.searchsorted(-count[some], -turn))
             label = first[some[:having]] + turn
-            sums[:having] += weight[label, None] * vectors[query[label]]
+            sums[:having] += weight[label, None] * rows_of(vectors, query[label])
         total[some] = sums
         finite.append(bool(np.isfinite(sums).all()))
 

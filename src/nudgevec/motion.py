@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Array, Floats, Ints, Reader, check_nonzero, lengths
+from nudgevec.corpus import Array, Floats, Ints, Reader, check_nonzero, lengths, rows_of
 from nudgevec.errors import VectorError
 from nudgevec.gather import Pull
 from nudgevec.parallel import everywhere
@@ -186,7 +186,7 @@ def picked(rows: Array, which: npt.NDArray[np.bool_]) -> Array:
     some = np.empty((int(target[-1]), rows.shape[1]), rows.dtype)
 
     def pick(part: slice) -> None:
-        some[target[part.start] : target[part.stop]] = rows[part][which[part]]
+        rows_of(rows, part.start + np.flatnonzero(which[part]), some[target[part.start] : target[part.stop]])
 
     everywhere(pick, len(rows))
     return some

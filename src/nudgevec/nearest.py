@@ -9,13 +9,14 @@ the answer does not depend on block sizes, threads or the BLAS.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Array, Floats, Ints, Reader, lengths
+from nudgevec.corpus import Array, Floats, Ints, Reader, lengths, rows_of
 from nudgevec.engines import Engine, Survivors
 from nudgevec.lines import Target
 from nudgevec.parallel import everywhere
@@ -98,7 +99,8 @@ class Scan:
     """One pass over a corpus for the nearest documents that will not move.
 
     Which those are is known once the labelled documents have been looked at. A corpus that streams is not asked for
-    them one by one: they are put aside during the pass, and those that turn out to stay join in afterwards.
+    them one by one: they are put aside during the pass, and those that turn out to stay join in afterwards. So it is
+    where the pass runs on a device, while others find out.
     """
 
     def __init__(
@@ -106,10 +108,20 @@ class Scan:
     ) -> None:
         self.reader, self.queries, self.k, self.labelled = reader, queries, k, labelled
         self.cosine, self.engine = cosine, engine
-        self.others: Nearest | None = None
+        self.others: Callable[[], Nearest] | None = None
+        self.background = ThreadPoolExecutor(1, "scan")
         if reader.streams:
             reader.watch(labelled)
-            self.others = self._pass(reader, skip=labelled)
+            others = self._pass(reader, skip=labelled)
+            self.others = lambda: others
+        elif engine.elsewhere:
+            self.others = self.background.submit(self._pass, reader, labelled).result
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.background.shutdown()
 
     def _pass(self, reader: Reader, skip: Ints | None = None) -> Nearest:
         return nearest(reader, self.queries, self.k, cosine=self.cosine, skip=skip, engine=self.engine)
@@ -118,12 +130,13 @@ class Scan:
         """The nearest of all documents but those in ``moving``."""
         if self.others is None:
             return self._pass(self.reader, skip=moving)
+        others = self.others()
         rest = np.setdiff1d(self.labelled, moving, assume_unique=True)
         if len(rest) == 0:
-            return self.others
+            return others
         joining = self._pass(Reader(self.reader.take(rest)))
-        row = np.concatenate([self.others.row, rest[joining.row]], axis=1)
-        score = np.concatenate([self.others.score, joining.score], axis=1)
+        row = np.concatenate([others.row, rest[joining.row]], axis=1)
+        score = np.concatenate([others.score, joining.score], axis=1)
         best = np.lexsort((row, -score), axis=1)[:, : self.k]
         return Nearest(np.take_along_axis(row, best, axis=1), np.take_along_axis(score, best, axis=1))
 
@@ -158,7 +171,8 @@ class _Shortlist:
 
     def settle(self) -> None:
         """Decide about everything found so far."""
-        self._raise_floor()
+        self.kept += self.new
+        self.new = []
         if self.kept:
             self._weed()
             self.decide(*self.kept)
@@ -193,7 +207,7 @@ def _exact_scores(queries: Floats, query: Ints, vectors: Array, row: Ints, cosin
         length = np.empty(len(used))
 
         def measure(part: slice) -> None:
-            length[part] = lengths(vectors[used[part]])
+            length[part] = lengths(rows_of(vectors, used[part]))
 
         everywhere(measure, len(used))
         score /= length[back]
@@ -206,11 +220,14 @@ def pair_dots(left: Array, i: Ints, right: Array, j: Ints) -> Floats:
     step = max(1, _PAIR_BYTES // (8 * left.shape[1]))
 
     def multiply(part: slice) -> None:
+        a, b = (np.empty((step, left.shape[1]), each.dtype) for each in (left, right))
         for begin in range(part.start, part.stop, step):
             some = slice(begin, min(begin + step, part.stop))
-            a = left[i[some]].astype(np.float64, copy=False)
-            b = right[j[some]].astype(np.float64, copy=False)
-            np.einsum("ij,ij->i", a, b, out=result[some])
+            pairs = (
+                rows_of(vectors, rows[some], room[: some.stop - begin]).astype(np.float64, copy=False)
+                for vectors, rows, room in ((left, i, a), (right, j, b))
+            )
+            np.einsum("ij,ij->i", *pairs, out=result[some])
 
     everywhere(multiply, len(i), _MANY_PAIRS)
     return result

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
 
@@ -107,56 +107,68 @@ def cores() -> int:
 
 
 class _Products:
-    """Keeps the products of NumPy (and PyTorch) to one thread each for as long as anybody wants that."""
+    """Keeps the products of NumPy and PyTorch to one thread each for as long as anybody wants that.
+
+    Such a limit is one of the process in some versions and of the calling thread in others, so every thread that
+    asked for it lifts it itself. Where that lifts it for others too, they are only slower.
+    """
 
     def __init__(self) -> None:
+        self.blas = ThreadpoolController().select(user_api="blas").lib_controllers
         self.lock = threading.Lock()
+        self.here = threading.local()
         self.users = 0
-        self.blas = ThreadpoolController().select(user_api="blas")
-        self.limit: Any = None
-        self.torch_threads = 0
-        self.usual = 0
+        self.usual: list[int] = []
+        self.usual_of_torch = 0
 
     def threads(self) -> int:
         """How many they take otherwise."""
         with self.lock:
-            if self.users == 0:
-                self.usual = min((int(each["num_threads"]) for each in self.blas.info()), default=sys.maxsize)
-            return self.usual
+            self._look()
+            return min(self.usual, default=sys.maxsize)
 
     def begin_anew(self) -> None:
         """In a new process."""
-        self.lock = threading.Lock()
+        self.lock, self.here = threading.Lock(), threading.local()
         if self.users:
             self.users = 0
-            self._lift_limits()
+            self._lift()
 
     @contextmanager
     def single_threaded(self) -> Iterator[None]:
+        depth = getattr(self.here, "depth", 0)
         with self.lock:
+            self._look()
             self.users += 1
-            if self.users == 1:
+            if depth == 0:
                 self._limit()
+        self.here.depth = depth + 1
         try:
             yield
         finally:
+            self.here.depth = depth
             with self.lock:
                 self.users -= 1
-                if self.users == 0:
-                    self._lift_limits()
+                if depth == 0:
+                    self._lift()
+
+    def _look(self) -> None:
+        if self.users == 0:
+            torch = sys.modules.get("torch")
+            self.usual = [int(library.num_threads) for library in self.blas]
+            self.usual_of_torch = torch.get_num_threads() if torch else 0
 
     def _limit(self) -> None:
-        self.limit = self.blas.limit(limits=1)
-        torch = sys.modules.get("torch")
-        self.torch_threads = torch.get_num_threads() if torch else 0
-        if torch:
-            # New threads follow this one.
-            torch.set_num_threads(1)
+        for library in self.blas:
+            library.set_num_threads(1)
+        if self.usual_of_torch:
+            sys.modules["torch"].set_num_threads(1)
 
-    def _lift_limits(self) -> None:
-        self.limit.restore_original_limits()
-        if self.torch_threads:
-            sys.modules["torch"].set_num_threads(self.torch_threads)
+    def _lift(self) -> None:
+        for library, usual in zip(self.blas, self.usual, strict=True):
+            library.set_num_threads(usual)
+        if self.usual_of_torch:
+            sys.modules["torch"].set_num_threads(self.usual_of_torch)
 
 
 _products = _Products()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Array, Ints, Reader, check_finite, check_nonzero, lengths
+from nudgevec.corpus import Array, Ints, Reader, check_finite, check_nonzero, lengths, rows_of
 from nudgevec.errors import VectorError
 from nudgevec.parallel import slices
 from nudgevec.progress import Progress
@@ -69,7 +69,7 @@ class Tile:
 
     def single(self) -> Single:
         """The float32 version of the documents that count, checked."""
-        vectors = self.block if self.seen is None else self.block[self.seen]
+        vectors = self.block if self.seen is None else rows_of(self.block, self.seen)
         with np.errstate(over="ignore"):
             single = np.ascontiguousarray(vectors, dtype=np.float32)
         square = np.einsum("ij,ij->i", single, single)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Iterator
+from hashlib import blake2b
 from math import isfinite
 from typing import Any, ClassVar, Self
 
@@ -15,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.cells import Cutter
-from nudgevec.corpus import Array, Corpus, Floats, Ints, Queries, Reader, as_queries, lengths, unit_rows
+from nudgevec.corpus import Array, Corpus, Floats, Queries, Reader, as_queries, lengths, unit_rows
 from nudgevec.curve import Choice, Curve, choose, trace
 from nudgevec.engines import ENGINES, pick
 from nudgevec.errors import LabelError, NotFittedError, NudgeWarning, OptionError, VectorError
@@ -141,9 +143,9 @@ class NudgeN:
                 "hold some labelled queries out, or pass gamma="
             )
         else:
-            scan = self._scan(reader, unit_rows(held_out.vectors[used]), metric, train_labels)
-            motion = self._motion(train_queries, train_labels, reader)
-            curve, choice = self._choose(scan, motion, answers, metric)
+            with self._scan(reader, unit_rows(held_out.vectors[used]), metric, train_labels) as scan:
+                motion = self._motion(train_queries, train_labels, reader)
+                curve, choice = self._choose(scan, motion, answers, metric)
             gamma = choice.gamma
 
         if self.refit and validation is not None:
@@ -336,31 +338,15 @@ def _judged(pair: Judged, reader: Reader, what: str) -> tuple[Queries, Labels]:
 def _count_shared(train: Queries, held_out: Queries) -> int:
     """How many validation queries are training queries too; they make the curve too hopeful."""
     # Equal rows begin and end with equal numbers; others hardly ever do both.
-    ends = (np.unique(_ends(held_out.vectors)), _ends(train.vectors))
-    if len(_found_in(*ends)[1]) == 0:
-        return 0
-    # Equal rows have equal inner products with anything; two of them tell nearly all other rows apart.
-    probes = np.random.default_rng(0).standard_normal((2, train.vectors.shape[1]))
-    wide = np.result_type(train.vectors, held_out.vectors, np.float32)
-    probes = probes.astype(wide)
-
-    def marked(vectors: Array) -> npt.NDArray[Any]:
-        marks = np.empty((2, len(vectors)), wide)
-
-        def mark(part: slice) -> None:
-            marks[:, part] = np.einsum("ij,kj->ki", vectors[part].astype(wide, copy=False), probes)
-
-        everywhere(mark, len(vectors))
-        pairs: npt.NDArray[Any] = marks[0] + 1j * marks[1]
-        return pairs
-
-    marks, back = np.unique(marked(held_out.vectors), return_inverse=True)
-    closest, alike = _found_in(marks, marked(train.vectors))
-    twin = np.full(len(marks), -1)
-    twin[closest[alike]] = alike
-    twin = twin[back]
-    doubtful = np.flatnonzero(twin >= 0)
-    shared = int((train.vectors[twin[doubtful]] == held_out.vectors[doubtful]).all(axis=1).sum())
+    marks, back = np.unique(_ends(held_out.vectors), return_inverse=True)
+    asked = _ends(train.vectors)
+    closest = np.minimum(np.searchsorted(marks, asked), len(marks) - 1)
+    alike = np.flatnonzero(marks[closest] == asked)
+    met = np.zeros(len(marks), np.bool_)
+    met[closest[alike]] = True
+    wide = np.result_type(train.vectors, held_out.vectors)
+    seen = set(_fingerprints(train.vectors[alike], wide))
+    shared = sum(each in seen for each in _fingerprints(held_out.vectors[met[back]], wide))
     if shared:
         message = (
             f"{shared} of {len(held_out)} validation queries are training queries too; "
@@ -376,10 +362,10 @@ def _ends(vectors: Array) -> npt.NDArray[Any]:
     return pairs
 
 
-def _found_in(marks: npt.NDArray[Any], asked: npt.NDArray[Any]) -> tuple[Ints, Ints]:
-    """Where each is to be looked for in the sorted marks, and which of them are there."""
-    closest = np.minimum(np.searchsorted(marks, asked), len(marks) - 1)
-    return closest, np.flatnonzero(marks[closest] == asked)
+def _fingerprints(vectors: Array, kind: npt.DTypeLike) -> Iterator[bytes]:
+    """Of every row; adding zero makes -0.0 the same as 0.0."""
+    for row in vectors:
+        yield blake2b((row.astype(kind) + 0).tobytes(), digest_size=16).digest()
 
 
 def _is_number(value: Any) -> bool:

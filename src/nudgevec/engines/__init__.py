@@ -106,6 +106,10 @@ class Engine(Protocol):
         """What the engine is called in options."""
 
     @property
+    def elsewhere(self) -> bool:
+        """True where a scan leaves the cores of the host to others."""
+
+    @property
     def rays(self) -> int:
         """Into how many intervals to cut straight rays from the beginning: more cost more products of numbers, but
         leave fewer documents in question (a still label's score falls to zero along the ray)."""

@@ -41,6 +41,7 @@ class DeviceEngine:
     """bfloat16 and float32 on a GPU."""
 
     name = "torch"
+    elsewhere = True
     rays = 4
 
     def __init__(self, device: str = "cuda") -> None:

@@ -28,6 +28,7 @@ class NumpyEngine:
     """float32 on the CPU."""
 
     name = "numpy"
+    elsewhere = False
     rays = 2
 
     def sieve(self, queries: Floats, k: int) -> CpuSieve:
