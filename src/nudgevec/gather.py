@@ -18,9 +18,8 @@ from nudgevec.labels import Labels
 from nudgevec.parallel import everywhere
 
 # Documents with more labels than this are summed one by one, the others many at a time.
-_FEW = 12
+_FEW = 64
 _CHUNK = 1 << 16
-_DOCUMENTS = 16
 
 
 @dataclass(frozen=True)
@@ -49,17 +48,13 @@ def gather(labels: Labels, queries: Queries) -> Pull:
     # Most-labelled first: the documents that have a t-th label are then a prefix for every t.
     by_count = np.argsort(-count, kind="stable")
     heavy = int(np.count_nonzero(count > _FEW))
+    for document in by_count[:heavy]:
+        total[document] = 0.0
+        for start in range(first[document], first[document] + count[document], _CHUNK):
+            part = slice(start, min(start + _CHUNK, first[document] + count[document]))
+            total[document] += np.einsum("i,ij->j", weight[part], rows_of(vectors, query[part]).astype(np.float64))
     light = by_count[heavy:]
-    finite = []
-
-    def add_up_each(part: slice) -> None:
-        for document in by_count[:heavy][part]:
-            sums = np.zeros(vectors.shape[1])
-            for start in range(first[document], first[document] + count[document], _CHUNK):
-                some = slice(start, min(start + _CHUNK, first[document] + count[document]))
-                sums += np.einsum("i,ij->j", weight[some], rows_of(vectors, query[some]).astype(np.float64))
-            total[document] = sums
-            finite.append(bool(np.isfinite(sums).all()))
+    finite = [bool(np.isfinite(total[by_count[:heavy]]).all())]
 
     def add_up(part: slice) -> None:
         some = light[part]
@@ -71,7 +66,6 @@ def gather(labels: Labels, queries: Queries) -> Pull:
         total[some] = sums
         finite.append(bool(np.isfinite(sums).all()))
 
-    everywhere(add_up_each, heavy, _DOCUMENTS)
     everywhere(add_up, len(light))
 
     document_of = np.repeat(np.arange(len(rows)), count)
