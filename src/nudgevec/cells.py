@@ -18,11 +18,11 @@ import numpy as np
 
 from nudgevec import parallel
 from nudgevec.corpus import Floats, Ints
-from nudgevec.engines import Columns, Engine, Met
+from nudgevec.engines import Columns, Met
 from nudgevec.labels import Labels
 from nudgevec.lines import Curves, Layout, Mask, Target, kth_largest
 from nudgevec.motion import Motion, height
-from nudgevec.nearest import Nearest, pair_dots
+from nudgevec.nearest import Nearest, Scan, pair_dots
 from nudgevec.parallel import everywhere, ordered
 from nudgevec.tiles import Singles, error_of
 
@@ -69,16 +69,18 @@ class Cells:
 class Cutter:
     """Cuts the range of angles into cells, for groups of queries. Where no label can be in the top k there is none.
 
-    ``queries`` are unit vectors, ``still`` their nearest unmoved documents (k + 1 of them are enough),
-    ``labels`` the relevant validation labels.
+    ``scan`` has the queries and finds their nearest unmoved documents (k + 1 of them are enough), ``labels`` are the
+    relevant validation labels.
     """
 
-    def __init__(self, motion: Motion, queries: Floats, still: Nearest, labels: Labels, k: int, engine: Engine) -> None:
-        self.motion, self.queries, self.labels, self.k = motion, queries, labels, k
-        self.still = Nearest(still.row, still.score / (1.0 if motion.turns else motion.scale))
-        self.columns = _columns(motion, engine.rays)
-        self.meeting = engine.meeting(self.columns)
+    def __init__(self, motion: Motion, scan: Scan, labels: Labels, k: int) -> None:
+        self.motion, self.queries, self.labels, self.k = motion, scan.queries, labels, k
+        self.columns = _columns(motion, scan.engine.rays)
+        self.meeting = scan.engine.meeting(self.columns)
         self.threads = _CENTRAL_THREADS if self.meeting.at_once else 0
+        # Asked for last: the scan may be under way.
+        still = scan.still(motion.rows)
+        self.still = Nearest(still.row, still.score / (1.0 if motion.turns else motion.scale))
 
     def groups(self) -> Iterator[Callable[[], Cells]]:
         """The cells of groups of queries, each to be called for from any thread."""
