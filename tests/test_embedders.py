@@ -14,7 +14,7 @@ import pytest
 
 import collections_on_disk as disk
 import servers
-from nudgevec import embedders, readers, remote
+from nudgevec import embedders, evaluate, readers, remote
 from nudgevec.embedders.cache import Cache
 from nudgevec.errors import MissingExtraError, OptionError, RemoteError, VectorError
 from nudgevec.progress import Progress
@@ -64,6 +64,29 @@ def test_sentence_transformers_with_real_weights(collection, cache):
         texts = list(collection.documents.texts)
         assert np.array_equal(kept.filled(texts, again.embed, 8, Progress("")), documents)
     assert len(list(cache.glob("*.sqlite"))) == 1
+
+
+DATA = Path(os.environ.get("NUDGEVEC_DATA", "nowhere"))
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="NUDGEVEC_DATA names no folder with scifact and nfcorpus")
+@pytest.mark.parametrize(("name", "figure"), [("scifact", 0.645), ("nfcorpus", 0.316)])
+def test_minilm_reproduces_what_is_known_of_it(name, figure):
+    """All queries go through the model here. To embed all documents takes minutes (docs/command-line.md has the
+    command), so theirs are those made before, and a hundred of them are made again."""
+    collection = readers.read(DATA / name)
+    model = embedders.embedder(f"st:{minilm()}")
+    documents = np.array(embedders.embedded(collection, "precomputed:all-MiniLM-L6-v2")[0], np.float32)
+    some = np.random.default_rng(0).choice(len(documents), 100, replace=False)
+    again = embedders.embed_texts(model, [collection.documents.texts[row] for row in some], "", "documents")
+    assert (np.einsum("ij,ij->i", again, documents[some]) > 0.9999 * np.linalg.norm(documents[some], axis=1)).all()
+
+    row = {key: number for number, key in enumerate(collection.documents.ids)}
+    text = dict(zip(collection.queries.ids, collection.queries.texts, strict=True))
+    judged = collection.qrels["test"]
+    queries = embedders.embed_texts(model, [text[query] for query in judged], "", "queries")
+    labels = [{row[key]: grade for key, grade in grades.items()} for grades in judged.values()]
+    assert evaluate(documents, queries, labels, "ndcg@10")["ndcg@10"].mean == pytest.approx(figure, abs=0.0006)
 
 
 def tiny_clip(folder):

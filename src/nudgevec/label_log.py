@@ -171,9 +171,12 @@ class LabelLog:
         if (half_life is not None and not half_life > 0) or (cap is not None and not cap > 0):
             raise OptionError("half_life and cap must be above 0")
         weighed: dict[str, list[tuple[str, Event, float]]] = {name: [] for name in SIDES}
+        known: dict[str, tuple[str, str]] = {}
         for event, weight in self._weighed(half_life, now):
-            key = normalised(event.query)
-            where = side(key, seed)
+            if event.query not in known:
+                key = normalised(event.query)
+                known[event.query] = key, side(key, seed)
+            key, where = known[event.query]
             if where != TEST or SYNTHETIC not in (event.signal, event.source):
                 weighed[where].append((key, event, weight))
         parts: dict[str, Qrels] = {name: {} for name in SIDES}
