@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
+import torch
 
-from nudgevec import ArrayCorpus, NudgeM, NudgeN, demo, engines, evaluate
+from nudgevec import ArrayCorpus, NudgeM, NudgeN, cells, demo, engines, evaluate
 from nudgevec.corpus import Reader
 from nudgevec.engines import device_engine
-from nudgevec.engines.device_engine import DeviceEngine
+from nudgevec.engines.device_engine import DeviceEngine, DeviceMeeting
+from nudgevec.engines.numpy_engine import NumpyMeeting
+from nudgevec.engines.torch_engine import TorchMeeting
 from nudgevec.errors import OptionError
+from nudgevec.motion import Motion
 from nudgevec.nearest import nearest
 from problems import learnable
 
@@ -118,6 +124,59 @@ def test_more_than_can_be_kept_in_mind(engine, monkeypatch):
     found = nearest(Reader(documents), queries, 7, cosine=True, engine=engines.pick(engine, 0))
     assert np.array_equal(found.row, reference.row)
     assert np.array_equal(found.score, reference.score)
+
+
+@pytest.mark.parametrize("turns", [True, False])
+@pytest.mark.parametrize("k", [10, 300])
+@pytest.mark.parametrize("cross", [1.0, 1e-2, 1e-3, 1e-4])
+def test_no_moving_document_is_missed(turns, k, cross):
+    """All pairs that reach a level at an end of an interval are found, also where scores are as small as the errors of
+    bfloat16: queries and documents have little in common."""
+    random = np.random.default_rng(1)
+    queries, ends, count = random.standard_normal((40, 30)), random.standard_normal((2, 700, 30)), 700
+    queries[:, :15] *= cross
+    ends[:, :, 15:] *= cross
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    ends /= np.linalg.norm(ends, axis=2, keepdims=True)
+    stop = np.arccos(np.einsum("ij,ij->i", *ends)) if turns else np.full(count, np.pi / 2)
+    motion = Motion(
+        rows=np.arange(count),
+        start=ends[0],
+        length=np.ones(count),
+        direction=(ends[1] - np.cos(stop)[:, None] * ends[0]) / np.sin(stop)[:, None] if turns else ends[1],
+        stop=stop,
+        labels=np.ones(count, np.int64),
+        turns=turns,
+        scale=1.0,
+    )
+    columns = cells._columns(motion, 2)
+    first, slope = queries @ motion.start.T / motion.units, queries @ motion.direction.T
+    heights = [first * np.cos(np.minimum(phi, stop)) + slope * np.sin(np.minimum(phi, stop)) for phi in columns.angles]
+    levels = np.array([-0.1, 0.0, 1e-6, 1e-5, 1e-4, 1e-3, 0.1, 0.4])
+    thresholds = [np.float32(random.choice(levels, 40)) for _ in columns.bulges]
+    for kind in (NumpyMeeting(columns), TorchMeeting(columns), DeviceMeeting(columns, torch.device("cpu"))):
+        for interval, met in enumerate(kind.among(queries, thresholds, k)):
+            low, high = heights[interval : interval + 2]
+            kept = np.sort(np.minimum(low, high), axis=1)[:, -k]
+            reaches = np.maximum(low, high) >= np.maximum(thresholds[interval], kept)[:, None]
+            listed = np.zeros_like(reaches)
+            listed[met.query, met.column] = True
+            assert (listed | ~reaches).all()
+            np.testing.assert_allclose(met.first, first[met.query, met.column], atol=1e-5)
+
+
+@pytest.mark.parametrize("method", [NudgeN, NudgeM])
+def test_nothing_that_moves(engine, method):
+    documents = np.eye(30)
+    still = (documents[:5], [{row: 1.0} for row in range(5)]) if method is NudgeN else None
+    if method is NudgeM:
+        twice = np.concatenate([documents[:5], documents[:5]])
+        still = (twice, [{row: 1.0} for row in range(5)] + [{row: -1.0} for row in range(5)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tuner = method(engine=engine).fit(documents, still, (documents[5:9], [[row] for row in range(5, 9)]))
+    assert tuner.gamma_ == 0
+    assert len(tuner.patch_) == 0
 
 
 def test_evaluate_is_the_same(engine):

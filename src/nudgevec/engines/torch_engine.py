@@ -179,21 +179,30 @@ class TorchMeeting:
         for height, rows in zip(heights, self.at, strict=True):
             torch.mm(asked, rows.T, out=_as_floats(height))
         off = 1.01 * float((exact - asked.double()).norm(dim=1).max()) + 2 * queries.shape[1] * UNIT_ROUNDOFF
-        return heights, self.columns.slack + self.lost + np.float32(off) * self.longest
+        margin = self.columns.slack + self.lost + np.float32(off) * self.longest
+        # More by four roundings: what is made from it below is rounded on the way.
+        return heights, np.float32(1 + 4 * BFLOAT16_ROUNDING) * margin + np.float32(1e-30)
 
     def _reached(self, low: Bits, high: Bits, margin: Singles, k: int) -> Singles:
-        """What k columns never fall below in an interval, where that is positive."""
+        """What k columns never fall below in an interval, where that is positive.
+
+        With u for a rounding, F for a product and m for its margin, F (1 - u) - m is such a height, and the margin here
+        is m (1 + 4u): (F - m (1 + 4u)) (1 + u) (1 - 4u) is less.
+        """
         bound: Bits = self.scratch.room("bound", low.shape, np.int16)
-        np.minimum(low, high, out=bound)
+        np.minimum(low, high, out=bound)  # of two negative numbers the wrong one, which is negative too
         _as_floats(bound).sub_(_rounded_up(margin))
-        # Rounded three times: the product, the margin, the difference.
         return _kth_largest(bound, k) * np.float32(1 - 4 * BFLOAT16_ROUNDING)
 
     def _bound(self, low: Bits, high: Bits, margin: Singles, interval: int) -> Bits:
-        """What no column comes above in an interval, where that is positive."""
+        """What no column comes above in an interval, where that is positive.
+
+        In the same terms that is b (F + u |F| + m) for a bulge b. b (1 + u) F + b m (1 + 4u) is not less: a negative F
+        counts only while it is smaller than m.
+        """
         bound: Bits = self.scratch.room("bound", low.shape, np.int16)
-        np.maximum(low, high, out=bound)
-        bulge, floats = self.columns.bulges[interval], _as_floats(bound)
+        floats, bulge = _as_floats(bound), self.columns.bulges[interval]
+        self.torch.maximum(_as_floats(low), _as_floats(high), out=floats)
         raised = _rounded_up(bulge * np.float32(1 + BFLOAT16_ROUNDING))
         self.torch.addcmul(_rounded_up(bulge * margin), floats, raised, out=floats)
         return bound
