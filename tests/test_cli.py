@@ -268,7 +268,13 @@ def slowly(self, path):
 run.Patch.save = slowly
 raise SystemExit(main(["tune", "data", "--out", "run"]))
 """
-    running = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        # Whoever runs the tests in the background may have told them to ignore it.
+        [sys.executable, "-c", "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)" + code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert running.stdout.readline() == "saved\n"
     time.sleep(0.2)
     running.send_signal(signal.SIGINT)

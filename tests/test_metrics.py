@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 import pytrec_eval
 
 from nudgevec import ArrayCorpus, compare, evaluate
 from nudgevec.errors import OptionError, VectorError
+from nudgevec.evaluate import compare_all
 from nudgevec.metrics import Metric
 
 TREC = {"recall@{k}": "recall_{k}", "ndcg@{k}": "ndcg_cut_{k}", "success@{k}": "success_{k}"}
@@ -95,6 +98,19 @@ def test_compare_counts_wins_and_tests_them():
     assert (same.wins, same.losses, same.p_value) == (0, 0, 1.0)
     few = evaluate(np.eye(4)[[1, 0, 3, 2]], query[:3], labels[:3], ["success@1"])
     assert compare(few, evaluate(np.eye(4), query[:3], labels[:3], ["success@1"])).p_value == 2 / 8  # exact
+
+
+def test_several_metrics_at_once_are_each_by_itself():
+    random = np.random.default_rng(0)
+    documents, queries = random.standard_normal((2, 50, 8)), random.standard_normal((200, 8))
+    labels = random.integers(0, 50, (200, 1)).tolist()
+    names = ["ndcg@10", "mrr@5", "recall@3"]
+    before, after = (evaluate(each, queries, labels, names) for each in documents)
+    for name, both in compare_all(before, after).items():
+        alone = [evaluate(each, queries, labels, name) for each in documents]
+        assert asdict(compare(*alone)) == pytest.approx(asdict(both), rel=1e-12)
+        assert (alone[0][name].low, alone[0][name].high) == pytest.approx((before[name].low, before[name].high))
+    assert len({both.low for both in compare_all(before, after).values()}) == 3
 
 
 def test_compare_refuses_what_cannot_be_paired():

@@ -7,7 +7,6 @@ import threading
 import numpy as np
 import pytest
 import torch
-from threadpoolctl import threadpool_info
 
 from nudgevec import parallel
 from nudgevec.engines.numpy_engine import Scratch
@@ -57,13 +56,14 @@ def test_threads_within_threads_stay_alone():
     assert all(one == other for one, other in inner)
 
 
-def test_products_take_one_thread_each_meanwhile_and_as_many_as_before_afterwards():
-    def threads():
-        return torch.get_num_threads(), [
-            each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"
-        ]
+def threads():
+    """What PyTorch's products and those of the libraries behind NumPy may use, as this thread sees it."""
+    return torch.get_num_threads(), [library.num_threads for library in parallel._products.blas]
 
+
+def test_products_take_one_thread_each_meanwhile_and_as_many_as_before_afterwards():
     before = threads()
+    assert before[1]
     meanwhile = list(ordered(lambda _: threads(), range(4)))
     assert all(one == 1 and set(others) == {1} for one, others in meanwhile)
     assert threads() == before
@@ -73,28 +73,22 @@ def test_threads_that_overlap_leave_nothing_behind():
     """Whoever ends last: every thread finds what it found before."""
     found = []
 
-    def ask():
-        return torch.get_num_threads(), [
-            each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"
-        ]
-
     def work():
-        before = ask()
         for _ in range(50):
             everywhere(lambda part: None, 1000, 5)
         barrier.wait()
-        found.append((before, ask()))
+        found.append(threads())
 
     barrier = threading.Barrier(3)
-    first = ask()
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
+    first = threads()
+    others = [threading.Thread(target=work) for _ in range(2)]
+    for thread in others:
         thread.start()
     work()
-    for thread in threads:
+    for thread in others:
         thread.join()
-    assert ask() == first
-    assert [after for _, after in found] == [first] * 3
+    assert threads() == first
+    assert found == [first] * 3
 
 
 def test_a_new_thread_takes_over_the_room_of_one_that_has_ended():

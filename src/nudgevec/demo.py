@@ -20,7 +20,7 @@ import numpy.typing as npt
 from nudgevec.card import table
 from nudgevec.corpus import Array, Ints
 from nudgevec.embedders import static
-from nudgevec.evaluate import Comparison, Evaluation, compare, evaluate
+from nudgevec.evaluate import Comparison, Evaluation, compare_all, evaluate
 from nudgevec.metrics import USUAL
 from nudgevec.tune import NudgeN
 
@@ -82,7 +82,7 @@ class Outcome:
     @property
     def changes(self) -> dict[str, Comparison]:
         """What became of each metric."""
-        return {name: compare(self.before, self.after, name) for name in self.before}
+        return compare_all(self.before, self.after)
 
 
 def tune() -> Outcome:

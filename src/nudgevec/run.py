@@ -29,7 +29,7 @@ from nudgevec.corpus import Array, ArrayCorpus, Corpus, Floats, Reader, unit_row
 from nudgevec.embedders import embedded
 from nudgevec.engines import pick
 from nudgevec.errors import InputError, LabelError, NudgeWarning, OptionError, VectorError
-from nudgevec.evaluate import Evaluation, compare, evaluate
+from nudgevec.evaluate import Evaluation, compare_all, evaluate
 from nudgevec.folders import made_whole
 from nudgevec.metrics import USUAL
 from nudgevec.nearest import nearest
@@ -147,7 +147,7 @@ class Run:
     def facts(self) -> dict[str, Any]:
         """Everything but the vectors: what ``run.json`` holds."""
         ready, patch = self.ready, self.patch
-        changes = {name: compare(self.before, self.after, name) for name in self.before}
+        changes = compare_all(self.before, self.after)
         trained = {key for labels in ready.sides[TRAIN].labels for key in labels}
         asked = [ready.sides[TEST].labels[number] for number in self.before.query.tolist()]
         seen = sum(any(key in trained for key, grade in labels.items() if grade > 0) for labels in asked)
