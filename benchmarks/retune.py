@@ -48,7 +48,7 @@ def main(target: Path) -> None:
         "# Tuning again",
         "",
         f"`python benchmarks/retune.py` on {os.cpu_count()} cores, Python {platform.python_version()}. "
-        f"{DOCUMENTS:,} documents, {CLICKS:,} clicks on them for {queries:,} queries, {CLICKS // 100:,} of them new; "
+        f"{DOCUMENTS:,} documents, {CLICKS:,} clicks on them and then {CLICKS // 100:,} more, for {queries:,} queries; "
         "`static` vectors.",
         "",
         "| step, the second time | share of the whole |",
@@ -60,7 +60,7 @@ def main(target: Path) -> None:
 
 
 def write_collection(folder: Path, random: np.random.Generator) -> list[str]:
-    """Documents of words around a topic; returns their texts."""
+    """Documents of random words; returns their texts."""
     from nudgevec.demo import load
 
     known = sorted({word for text in load().keywords for word in text.split()})[:WORDS]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nudgevec import NudgeM, NudgeN, cells, nearest, parallel, sweep
+from nudgevec import NudgeM, NudgeN, cells, cutting, nearest, parallel, sweep
 from nudgevec.corpus import ArrayCorpus, Reader
 from nudgevec.engines import numpy_engine
 from nudgevec.engines.numpy_engine import NumpyEngine
@@ -80,11 +80,11 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
         (cells, "_FEWEST_SCORES", 1),
         (numpy_engine, "_FEWEST_QUERIES", 1),
         (cells, "_LARGEST_GROUP", 500),
-        (cells, "_CELL_PAIRS", 1),
-        (cells, "_CELL_PAIRS", 10**9),
-        (cells, "_CELL_DEPTH", 3),
-        (cells, "_IN_VAIN", -1),
-        (cells, "_IN_VAIN", 1000),
+        (cutting, "_CELL_PAIRS", 1),
+        (cutting, "_CELL_PAIRS", 10**9),
+        (cutting, "_CELL_DEPTH", 3),
+        (cutting, "_IN_VAIN", -1),
+        (cutting, "_IN_VAIN", 1000),
         (sweep, "_PAIRS", 5),
     ]
     for module, name, value in settings:

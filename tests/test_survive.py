@@ -337,3 +337,16 @@ def test_nothing_is_written_into_the_callers_arrays(problem, method):
         assert np.array_equal(array, copy)
     assert not np.shares_memory(tuned, problem[0])
     assert tuned.flags.writeable
+
+
+@pytest.mark.parametrize("method", [NudgeN, NudgeM])
+def test_no_validation_queries_at_all(method):
+    documents = np.eye(5)
+    train = (documents[:2], [[1], [2]])
+    with pytest.raises(LabelError, match="no gamma can be chosen; hold some labelled queries out, or pass gamma="):
+        method().fit(documents, train, (np.empty((0, documents.shape[1])), []))
+
+
+def test_rows_that_are_not_there_are_named():
+    with pytest.raises(IndexError, match="there is no row 9: the rows of these documents are 0 to 4"):
+        ArrayCorpus(np.eye(5)).take([1, 9])

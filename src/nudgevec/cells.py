@@ -18,9 +18,10 @@ import numpy as np
 
 from nudgevec import parallel
 from nudgevec.corpus import Floats, Ints
+from nudgevec.cutting import ASIDE, Leaf, Node, cut, label_range
 from nudgevec.engines import Columns, Met
 from nudgevec.labels import Labels
-from nudgevec.lines import Curves, Layout, Mask, Target, kth_largest
+from nudgevec.lines import Curves, Layout, Mask, kth_largest
 from nudgevec.motion import Motion, height
 from nudgevec.nearest import Nearest, Scan, pair_dots
 from nudgevec.parallel import everywhere, ordered
@@ -31,19 +32,11 @@ _GROUP_SCORES = 1 << 19
 _GROUP_QUERIES = 256
 _LARGEST_GROUP = 1 << 23
 _FEWEST_QUERIES = 64
+# Less than this is done sooner by one thread than by several.
 _FEWEST_SCORES = 1 << 18
 # Where the scores come from a device, what is left for the host is many short steps: few threads, large groups.
 _CENTRAL_QUERIES = 2048
 _CENTRAL_THREADS = 4
-# A cell is swept as it is when it holds at most this much work, in (label, document) pairs; one more
-# label is counted in for scoring each document again.
-_CELL_PAIRS = 64
-_CELL_SPARE = 16
-_CELL_DEPTH = 12
-_IN_VAIN = 4
-# Intervals are cut a little aside of round angles: documents made of round numbers meet there, and where two labels
-# change places at the very end of a cell nobody would notice.
-_ASIDE = 0.0172839
 
 
 @dataclass(frozen=True)
@@ -90,7 +83,7 @@ class Cutter:
             step = min(_CENTRAL_QUERIES, self.meeting.at_once // width)
         share = -(-len(self.queries) // (self.threads or parallel.cores()))
         step = max(1, min(step, max(share, _FEWEST_QUERIES, _FEWEST_SCORES // width)))
-        groups = [slice(begin, min(begin + step, len(self.queries))) for begin in range(0, len(self.queries), step)]
+        groups = list(parallel.slices(len(self.queries), step))
         if not self.meeting.at_once:
             yield from (partial(self._cells, group) for group in groups)
             return
@@ -117,18 +110,18 @@ class Cutter:
 
     def _finish(self, begun: _Begun, met: list[Met]) -> Cells:
         roots = [self._node(*each) for each in zip(begun.beginnings, met, strict=True)]
-        leaves = _cut(roots, self.motion, self.k)
+        leaves = cut(roots, self.motion, self.k)
         return _exact_cells(leaves, begun.group.start, self.queries, self.motion, self.still, begun.known)
 
     def _beginning(self, span: tuple[float, float], labelled: Curves, rests: Curves) -> _Beginning:
         labelled, rests = labelled.between(*span), rests.between(*span)
         lower, upper = rests.bounds(*span)
         bar = kth_largest(lower, np.full(len(lower), self.k))
-        alive, floor, _ = _label_range(labelled.bounds(*span), bar)
+        alive, floor, _ = label_range(labelled.bounds(*span), bar)
         threshold = np.where(alive.any(axis=1), np.maximum(bar, floor), np.float32(np.inf))
         return _Beginning(span, threshold, labelled, alive, rests, *np.nonzero(upper >= threshold[:, None]))
 
-    def _node(self, beginning: _Beginning, met: Met) -> _Node:
+    def _node(self, beginning: _Beginning, met: Met) -> Node:
         (low, high), _, labelled, alive, rests, line, place = beginning
         query = np.concatenate([met.query, line])
         column = np.concatenate([met.column, len(self.motion) + place])
@@ -146,7 +139,7 @@ class Cutter:
             some = np.argmax(alive[used], axis=1)[:, None]
             beside = Curves(*(np.take_along_axis(values, some, axis=1) for values in labelled))
             documents, labelled = documents.less(beside), labelled.less(beside)
-        return _Node(0, low, high, used, columns, ahead, documents, labelled)
+        return Node(0, low, high, used, columns, ahead, documents, labelled)
 
     def _moving_curves(self, met: Met) -> Curves:
         """Curves from scores at both ends."""
@@ -230,7 +223,7 @@ def _columns(motion: Motion, rays: int) -> Columns:
             last[part] = start
 
     everywhere(fill, len(motion))
-    inner = [] if motion.turns else [motion.end * (part + _ASIDE) / rays for part in range(1, rays)]
+    inner = [] if motion.turns else [motion.end * (part + ASIDE) / rays for part in range(1, rays)]
     angles = [0.0, *inner, motion.end]
     reached = [np.minimum(phi, motion.stop) for phi in angles]
     sine = np.sin(motion.stop)
@@ -275,110 +268,12 @@ class _Known(NamedTuple):
         return cls(query[order], column[order], index[order])
 
 
-class _Leaf(NamedTuple):
-    """Documents (query, column) of one interval, and for each query how many more are surely ahead."""
-
-    low: float
-    high: float
-    query: Ints
-    column: Ints
-    ahead: Ints
-
-
-class _Node(NamedTuple):
-    """An interval, some queries, and per query (one a line) the documents still in question.
-
-    Lines are padded. ``labelled`` are the curves of those documents that are labels and may be in the top k;
-    ``ahead`` counts documents that are ahead of all those labels, here and in every part of the interval.
-    """
-
-    depth: int
-    low: float
-    high: float
-    query: Ints
-    column: Ints
-    ahead: Ints
-    documents: Curves
-    labelled: Curves
-
-
-def _cut(roots: list[_Node], motion: Motion, k: int) -> list[_Leaf]:
-    """Cut all angles into leaves.
-
-    A document is in question where it can be in the top k and can meet a label that can be there too. A
-    label that cannot be in the top k in an interval stays out of all its parts.
-    """
-    leaves: list[_Leaf] = []
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        lower, upper = node.documents.bounds(node.low, node.high)
-        bar = kth_largest(lower, k - node.ahead)
-        alive, floor, ceiling = _label_range(node.labelled.bounds(node.low, node.high), bar)
-        keep = (upper >= np.maximum(bar, floor)[:, None]) & (lower <= ceiling[:, None])
-        ahead = node.ahead + (lower > ceiling[:, None]).sum(axis=1)
-        keep[~alive.any(axis=1) | (ahead >= k)] = False
-        # Narrower intervals help where scores change more than they may be off by.
-        change = np.subtract(upper, lower, out=np.zeros_like(upper), where=keep).sum(axis=1)
-        vain = change <= _IN_VAIN * np.where(keep, node.documents.slack, np.float32(0)).sum(axis=1)
-        _divide(node, keep, ahead, alive, vain, motion, k, stack, leaves)
-    return leaves
-
-
-def _label_range(bounds: tuple[Singles, Singles], bar: Singles) -> tuple[Mask, Singles, Singles]:
-    """Which labels of a query may be in the top k, and the range of their scores.
-
-    A document below that range is never ahead of such a label, one above it always is.
-    """
-    lower, upper = bounds
-    alive = (upper >= bar[:, None]) & (upper > -np.inf)
-    floor = np.where(alive, lower, np.float32(np.inf)).min(axis=1, initial=np.inf)
-    ceiling = np.where(alive, upper, np.float32(-np.inf)).max(axis=1, initial=-np.inf)
-    return alive, floor, ceiling
-
-
-def _divide(
-    node: _Node,
-    keep: Mask,
-    ahead: Ints,
-    alive: Mask,
-    vain: Mask,
-    motion: Motion,
-    k: int,
-    stack: list[_Node],
-    leaves: list[_Leaf],
-) -> None:
-    """Emit the queries whose cells are small, cut the others in two."""
-    count = keep.sum(axis=1)
-    work = count * (alive.sum(axis=1) + 1)
-    # The top k itself stays in question however narrow the interval.
-    last = node.depth >= _CELL_DEPTH or node.low >= motion.span
-    small = (work <= _CELL_PAIRS) | (count <= 2 * k + _CELL_SPARE) | vain | last
-    done = np.flatnonzero(small & (count > 0))
-    if len(done):
-        line, place = np.nonzero(keep[done])
-        line = done[line]
-        leaves.append(_Leaf(node.low, node.high, node.query[line], node.column[line, place], ahead[line]))
-    large = np.flatnonzero(~small)
-    if len(large) == 0:
-        return
-    target = Target.of(keep, large)
-    column = target.fill(node.column, 0)
-    middle = node.low + (0.5 + _ASIDE) * (min(node.high, motion.span) - node.low)
-    documents = node.documents.packed(target).halves(np.float32(middle))
-    labelled = node.labelled.where(alive, large).halves(np.float32(middle))
-    for side, (low, high) in enumerate(((node.low, middle), (middle, node.high))):
-        stack.append(
-            _Node(node.depth + 1, low, high, node.query[large], column, ahead[large], documents[side], labelled[side])
-        )
-
-
 def _exact_cells(
-    leaves: list[_Leaf], begin: int, queries: Floats, motion: Motion, still: Nearest, known: _Known
+    leaves: list[Leaf], begin: int, queries: Floats, motion: Motion, still: Nearest, known: _Known
 ) -> Cells:
     """Score the documents again in float64, each (query, document) once, and lay the leaves out flat."""
     nothing = np.empty(0, np.int64)
-    leaves = leaves or [_Leaf(0.0, 0.0, nothing, nothing, nothing)]
+    leaves = leaves or [Leaf(0.0, 0.0, nothing, nothing, nothing)]
     query = np.concatenate([leaf.query for leaf in leaves])
     column = np.concatenate([leaf.column for leaf in leaves])
     ahead = np.concatenate([leaf.ahead for leaf in leaves])

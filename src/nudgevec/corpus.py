@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import mmap
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -104,8 +103,9 @@ class ArrayCorpus:
     def take(self, ids: Sequence[Hashable]) -> Array:
         if self._ids is None:
             rows = np.asarray(ids, dtype=np.int64)
-            if len(rows) and not (rows.min() >= 0 and rows.max() < len(self.vectors)):
-                raise IndexError(f"rows from {rows.min()} to {rows.max()} of {len(self.vectors)} documents")
+            odd = rows[(rows < 0) | (rows >= len(self.vectors))]
+            if len(odd):
+                raise IndexError(f"there is no row {odd[0]}: the rows of these documents are 0 to {len(self) - 1}")
         else:
             if self._row_of is None:
                 self._row_of = {key: row for row, key in enumerate(self._ids)}
@@ -270,47 +270,6 @@ def as_matrix(vectors: npt.ArrayLike, what: str) -> Array:
     if matrix.dtype.kind != "f" or matrix.dtype.itemsize not in (2, 4, 8):
         raise VectorError(f"{what} must be float16, float32 or float64, not {matrix.dtype}")
     return matrix if matrix.dtype.isnative else matrix.astype(matrix.dtype.newbyteorder("="))
-
-
-@dataclass(frozen=True)
-class Queries:
-    """Query vectors in float32 or float64, and their lengths (to about the precision of that type)."""
-
-    vectors: Array
-    length: Floats
-
-    def __len__(self) -> int:
-        return len(self.vectors)
-
-    def joined(self, later: Queries) -> Queries:
-        """These queries followed by more."""
-        vectors = np.concatenate([self.vectors.astype(np.float64), later.vectors])
-        return Queries(vectors, np.concatenate([self.length, later.length]))
-
-
-def as_queries(vectors: npt.ArrayLike, dim: int, what: str) -> Queries:
-    """Query vectors, checked: finite, not zero, of the documents' dimension."""
-    matrix = as_matrix(vectors, what)
-    if matrix.shape[1] != dim:
-        raise VectorError(f"{what} have {matrix.shape[1]} dimensions, the documents have {dim}")
-    if matrix.dtype == np.float16:
-        # Arithmetic on float16 is slow, and queries are few.
-        matrix = matrix.astype(np.float32)
-    length: Floats = np.empty(len(matrix))
-
-    def measure(part: slice) -> None:
-        with np.errstate(over="ignore", invalid="ignore"):
-            length[part] = np.sqrt(np.einsum("ij,ij->i", matrix[part], matrix[part]).astype(np.float64))
-
-    everywhere(measure, len(matrix))
-    odd = np.flatnonzero(~((length > 1e-15) & (length < 1e15)))
-    for row in odd:
-        if not np.isfinite(matrix[row]).all():
-            raise VectorError(f"{what}: row {row} holds NaN or infinity; remove or repair it")
-        if not matrix[row].any():
-            raise VectorError(f"{what}: row {row} is all zeros and points nowhere; remove it")
-    length[odd] = lengths(matrix[odd])
-    return Queries(matrix, length)
 
 
 def unit_rows(vectors: Array) -> Floats:

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Corpus, Floats, Ints, Reader, as_queries, unit_rows
+from nudgevec.corpus import Corpus, Floats, Ints, Reader, unit_rows
 from nudgevec.engines import pick
 from nudgevec.errors import LabelError, OptionError
 from nudgevec.labels import read_labels
 from nudgevec.metrics import USUAL, Metric
 from nudgevec.nearest import nearest
+from nudgevec.queries import as_queries
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Floats, Ints, Queries, rows_of
+from nudgevec.corpus import Floats, Ints, rows_of
 from nudgevec.errors import LabelError
 from nudgevec.labels import Labels
 from nudgevec.parallel import everywhere
+from nudgevec.queries import Queries
 
 # Documents with more labels than this are summed one by one, the others many at a time.
 _FEW = 64

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator
-from hashlib import blake2b
 from math import isfinite
 from typing import Any, ClassVar, Self
 
@@ -18,7 +16,7 @@ import numpy.ma  # np.unique needs it, and would load it in the middle of the fi
 import numpy.typing as npt
 
 from nudgevec.cells import Cutter
-from nudgevec.corpus import Array, Corpus, Floats, Queries, Reader, as_queries, lengths, unit_rows
+from nudgevec.corpus import Corpus, Floats, Reader, lengths, unit_rows
 from nudgevec.curve import Choice, Curve, choose, trace
 from nudgevec.engines import ENGINES, pick
 from nudgevec.errors import LabelError, NotFittedError, NudgeWarning, OptionError, VectorError
@@ -29,6 +27,7 @@ from nudgevec.motion import Motion, picked, sliding, turning
 from nudgevec.nearest import Scan
 from nudgevec.parallel import everywhere
 from nudgevec.patch import Patch
+from nudgevec.queries import Queries, as_queries
 from nudgevec.sweep import sweep
 
 log = logging.getLogger(__name__)
@@ -338,16 +337,7 @@ def _judged(pair: Judged, reader: Reader, what: str) -> tuple[Queries, Labels]:
 
 def _count_shared(train: Queries, held_out: Queries) -> int:
     """How many validation queries are training queries too; they make the curve too hopeful."""
-    # Equal rows begin and end with equal numbers; others hardly ever do both.
-    marks, back = np.unique(_ends(held_out.vectors), return_inverse=True)
-    asked = _ends(train.vectors)
-    closest = np.minimum(np.searchsorted(marks, asked), len(marks) - 1)
-    alike = np.flatnonzero(marks[closest] == asked)
-    met = np.zeros(len(marks), np.bool_)
-    met[closest[alike]] = True
-    wide = np.result_type(train.vectors, held_out.vectors)
-    seen = set(_fingerprints(train.vectors[alike], wide))
-    shared = sum(each in seen for each in _fingerprints(held_out.vectors[met[back]], wide))
+    shared = held_out.shared_with(train)
     if shared:
         message = (
             f"{shared} of {len(held_out)} validation queries are training queries too; "
@@ -355,18 +345,6 @@ def _count_shared(train: Queries, held_out: Queries) -> int:
         )
         warnings.warn(message, NudgeWarning, stacklevel=3)
     return shared
-
-
-def _ends(vectors: Array) -> npt.NDArray[Any]:
-    """The first and the last number of every row, as one."""
-    pairs: npt.NDArray[Any] = vectors[:, 0].astype(np.float64) + 1j * vectors[:, -1]
-    return pairs
-
-
-def _fingerprints(vectors: Array, kind: npt.DTypeLike) -> Iterator[bytes]:
-    """Of every row; adding zero makes -0.0 the same as 0.0."""
-    for row in vectors:
-        yield blake2b((row.astype(kind) + 0).tobytes(), digest_size=16).digest()
 
 
 def _is_number(value: Any) -> bool:

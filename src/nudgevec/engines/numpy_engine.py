@@ -78,7 +78,7 @@ class CpuSieve(ABC):
             yield from results
 
     def _parts(self, step: int) -> list[slice]:
-        return [slice(begin, min(begin + step, self.count)) for begin in range(0, self.count, step)]
+        return list(parallel.slices(self.count, step))
 
 
 class NumpySieve(CpuSieve):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Floats, Ints
+from nudgevec.corpus import Floats, Ints, rows_of
 from nudgevec.engines import Columns, Met, kth_of_maxima
 from nudgevec.engines.numpy_engine import CpuSieve, NumpyEngine, Scratch
 from nudgevec.errors import MissingExtraError
@@ -213,8 +213,8 @@ class TorchMeeting:
         scores = np.empty(len(query), np.float32)
         room = self.scratch.room("rows", (int(np.diff(begin).max(initial=0)), rows.shape[1]), np.float32)
         for vector, (start, stop) in zip(asked, pairwise(begin.tolist()), strict=True):
-            np.take(rows, column[start:stop], axis=0, out=room[: stop - start], mode="clip")
-            np.matmul(room[: stop - start], vector, out=scores[start:stop])
+            taken = rows_of(rows, column[start:stop], room[: stop - start])
+            np.matmul(taken, vector, out=scores[start:stop])
         return scores
 
     def _closer(self, met: Met, levels: list[Singles]) -> list[Met]:

@@ -1,0 +1,124 @@
+"""Cutting intervals of angles in two, until few documents are left in question in each.
+
+Everything is decided on float32 scores with a proven bound on their error, so that an interval can only keep too many.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from nudgevec.corpus import Ints
+from nudgevec.lines import Curves, Mask, Target, kth_largest
+from nudgevec.motion import Motion
+from nudgevec.tiles import Singles
+
+# A cell is swept as it is when it holds at most this much work, in (label, document) pairs; one more
+# label is counted in for scoring each document again.
+_CELL_PAIRS = 64
+_CELL_SPARE = 16
+_CELL_DEPTH = 12
+# Nor is it cut where its scores change, all together, by no more than so many times what they may be off by.
+_IN_VAIN = 4
+# Intervals are cut a little aside of round angles: documents made of round numbers meet there, and where two labels
+# change places at the very end of a cell nobody would notice.
+ASIDE = 0.0172839
+
+
+class Leaf(NamedTuple):
+    """Documents (query, column) of one interval, and for each query how many more are surely ahead."""
+
+    low: float
+    high: float
+    query: Ints
+    column: Ints
+    ahead: Ints
+
+
+class Node(NamedTuple):
+    """An interval, some queries, and per query (one a line) the documents still in question.
+
+    Lines are padded. ``labelled`` are the curves of those documents that are labels and may be in the top k;
+    ``ahead`` counts documents that are ahead of all those labels, here and in every part of the interval.
+    """
+
+    depth: int
+    low: float
+    high: float
+    query: Ints
+    column: Ints
+    ahead: Ints
+    documents: Curves
+    labelled: Curves
+
+
+def cut(roots: list[Node], motion: Motion, k: int) -> list[Leaf]:
+    """Cut all angles into leaves.
+
+    A document is in question where it can be in the top k and can meet a label that can be there too. A
+    label that cannot be in the top k in an interval stays out of all its parts.
+    """
+    leaves: list[Leaf] = []
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        lower, upper = node.documents.bounds(node.low, node.high)
+        bar = kth_largest(lower, k - node.ahead)
+        alive, floor, ceiling = label_range(node.labelled.bounds(node.low, node.high), bar)
+        keep = (upper >= np.maximum(bar, floor)[:, None]) & (lower <= ceiling[:, None])
+        ahead = node.ahead + (lower > ceiling[:, None]).sum(axis=1)
+        keep[~alive.any(axis=1) | (ahead >= k)] = False
+        # Narrower intervals help where scores change more than they may be off by.
+        change = np.subtract(upper, lower, out=np.zeros_like(upper), where=keep).sum(axis=1)
+        vain = change <= _IN_VAIN * np.where(keep, node.documents.slack, np.float32(0)).sum(axis=1)
+        _divide(node, keep, ahead, alive, vain, motion, k, stack, leaves)
+    return leaves
+
+
+def label_range(bounds: tuple[Singles, Singles], bar: Singles) -> tuple[Mask, Singles, Singles]:
+    """Which labels of a query may be in the top k, and the range of their scores.
+
+    A document below that range is never ahead of such a label, one above it always is.
+    """
+    lower, upper = bounds
+    alive = (upper >= bar[:, None]) & (upper > -np.inf)
+    floor = np.where(alive, lower, np.float32(np.inf)).min(axis=1, initial=np.inf)
+    ceiling = np.where(alive, upper, np.float32(-np.inf)).max(axis=1, initial=-np.inf)
+    return alive, floor, ceiling
+
+
+def _divide(
+    node: Node,
+    keep: Mask,
+    ahead: Ints,
+    alive: Mask,
+    vain: Mask,
+    motion: Motion,
+    k: int,
+    stack: list[Node],
+    leaves: list[Leaf],
+) -> None:
+    """Emit the queries whose cells are small, cut the others in two."""
+    count = keep.sum(axis=1)
+    work = count * (alive.sum(axis=1) + 1)
+    # The top k itself stays in question however narrow the interval.
+    last = node.depth >= _CELL_DEPTH or node.low >= motion.span
+    small = (work <= _CELL_PAIRS) | (count <= 2 * k + _CELL_SPARE) | vain | last
+    done = np.flatnonzero(small & (count > 0))
+    if len(done):
+        line, place = np.nonzero(keep[done])
+        line = done[line]
+        leaves.append(Leaf(node.low, node.high, node.query[line], node.column[line, place], ahead[line]))
+    large = np.flatnonzero(~small)
+    if len(large) == 0:
+        return
+    target = Target.of(keep, large)
+    column = target.fill(node.column, 0)
+    middle = node.low + (0.5 + ASIDE) * (min(node.high, motion.span) - node.low)
+    documents = node.documents.packed(target).halves(np.float32(middle))
+    labelled = node.labelled.where(alive, large).halves(np.float32(middle))
+    for side, (low, high) in enumerate(((node.low, middle), (middle, node.high))):
+        stack.append(
+            Node(node.depth + 1, low, high, node.query[large], column, ahead[large], documents[side], labelled[side])
+        )

@@ -1,0 +1,83 @@
+"""Query vectors: checked, with their lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nudgevec.corpus import Array, Floats, as_matrix, lengths
+from nudgevec.errors import VectorError
+from nudgevec.parallel import everywhere
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Query vectors in float32 or float64, and their lengths (to about the precision of that type)."""
+
+    vectors: Array
+    length: Floats
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def joined(self, later: Queries) -> Queries:
+        """These queries followed by more."""
+        vectors = np.concatenate([self.vectors.astype(np.float64), later.vectors])
+        return Queries(vectors, np.concatenate([self.length, later.length]))
+
+    def shared_with(self, others: Queries) -> int:
+        """How many of these are among the others, number by number."""
+        if not (len(self) and len(others)):
+            return 0
+        # Equal rows begin and end with equal numbers; others hardly ever do both.
+        marks, back = np.unique(_ends(self.vectors), return_inverse=True)
+        asked = _ends(others.vectors)
+        closest = np.minimum(np.searchsorted(marks, asked), len(marks) - 1)
+        alike = np.flatnonzero(marks[closest] == asked)
+        met = np.zeros(len(marks), np.bool_)
+        met[closest[alike]] = True
+        wide = np.result_type(self.vectors, others.vectors)
+        seen = set(_fingerprints(others.vectors[alike], wide))
+        return sum(each in seen for each in _fingerprints(self.vectors[met[back]], wide))
+
+
+def as_queries(vectors: npt.ArrayLike, dim: int, what: str) -> Queries:
+    """Query vectors, checked: finite, not zero, of the documents' dimension."""
+    matrix = as_matrix(vectors, what)
+    if matrix.shape[1] != dim:
+        raise VectorError(f"{what} have {matrix.shape[1]} dimensions, the documents have {dim}")
+    if matrix.dtype == np.float16:
+        # Arithmetic on float16 is slow, and queries are few.
+        matrix = matrix.astype(np.float32)
+    length: Floats = np.empty(len(matrix))
+
+    def measure(part: slice) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            length[part] = np.sqrt(np.einsum("ij,ij->i", matrix[part], matrix[part]).astype(np.float64))
+
+    everywhere(measure, len(matrix))
+    odd = np.flatnonzero(~((length > 1e-15) & (length < 1e15)))
+    for row in odd:
+        if not np.isfinite(matrix[row]).all():
+            raise VectorError(f"{what}: row {row} holds NaN or infinity; remove or repair it")
+        if not matrix[row].any():
+            raise VectorError(f"{what}: row {row} is all zeros and points nowhere; remove it")
+    length[odd] = lengths(matrix[odd])
+    return Queries(matrix, length)
+
+
+def _ends(vectors: Array) -> npt.NDArray[Any]:
+    """The first and the last number of every row, as one."""
+    pairs: npt.NDArray[Any] = vectors[:, 0].astype(np.float64) + 1j * vectors[:, -1]
+    return pairs
+
+
+def _fingerprints(vectors: Array, kind: npt.DTypeLike) -> Iterator[bytes]:
+    """Of every row; adding zero makes -0.0 the same as 0.0."""
+    for row in vectors:
+        yield blake2b((row.astype(kind) + 0).tobytes(), digest_size=16).digest()
