@@ -115,7 +115,9 @@ class Lance(RealStore):
     def index(self):
         from lancedb.index import HnswSq
 
-        self.database.open_table("docs").create_index("vector", config=HnswSq(distance_type=self.metric))
+        # A dense graph: with the usual one the recall of an index depends on its random start, from 0.89 to 0.92.
+        dense = HnswSq(distance_type=self.metric, m=48, ef_construction=800)
+        self.database.open_table("docs").create_index("vector", config=dense)
 
     def _is(self, key):
         return "id = '" + key.replace("'", "''") + "'"
