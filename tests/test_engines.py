@@ -12,7 +12,7 @@ from nudgevec import ArrayCorpus, NudgeM, NudgeN, cells, demo, engines, evaluate
 from nudgevec.corpus import Reader
 from nudgevec.engines import device_engine
 from nudgevec.engines.device_engine import DeviceEngine, DeviceMeeting
-from nudgevec.engines.numpy_engine import NumpyMeeting
+from nudgevec.engines.numpy_engine import NumpyMeeting, Scratch
 from nudgevec.engines.torch_engine import TorchMeeting
 from nudgevec.errors import OptionError
 from nudgevec.motion import Motion
@@ -154,7 +154,9 @@ def test_no_moving_document_is_missed(turns, k, cross):
     heights = [first * np.cos(np.minimum(phi, stop)) + slope * np.sin(np.minimum(phi, stop)) for phi in columns.angles]
     levels = np.array([-0.1, 0.0, 1e-6, 1e-5, 1e-4, 1e-3, 0.1, 0.4])
     thresholds = [np.float32(random.choice(levels, 40)) for _ in columns.bulges]
-    for kind in (NumpyMeeting(columns), TorchMeeting(columns), DeviceMeeting(columns, torch.device("cpu"))):
+    rooms = Scratch([])
+    meetings = NumpyMeeting(columns, rooms), TorchMeeting(columns, rooms), DeviceMeeting(columns, torch.device("cpu"))
+    for kind in meetings:
         for interval, met in enumerate(kind.among(queries, thresholds, k)):
             low, high = heights[interval : interval + 2]
             kept = np.sort(np.minimum(low, high), axis=1)[:, -k]

@@ -209,31 +209,31 @@ def _columns(motion: Motion, rays: int) -> Columns:
     error in the ends grows by 1/cos(stop / 2) at most; joining costs a few units in the last place (32 more
     dimensions' worth).
     """
-    first, last = (np.empty(motion.direction.shape, np.float32) for _ in range(2))
+    count, dim = motion.direction.shape
+    ends = np.empty((count, 2, dim), np.float32)
     units = motion.units
 
     def fill(part: slice) -> None:
         start = motion.start[part] / units[part, None]
-        first[part] = start
-        last[part] = motion.direction[part]
+        ends[part, 0] = start
+        ends[part, 1] = motion.direction[part]
         if motion.turns:
             stop = motion.stop[part, None]
             start *= np.cos(stop)
             start += np.sin(stop) * motion.direction[part]
-            last[part] = start
+            ends[part, 1] = start
 
-    everywhere(fill, len(motion))
+    everywhere(fill, count)
     inner = [] if motion.turns else [motion.end * (part + ASIDE) / rays for part in range(1, rays)]
     angles = [0.0, *inner, motion.end]
     reached = [np.minimum(phi, motion.stop) for phi in angles]
     sine = np.sin(motion.stop)
     weights = [(np.sin(motion.stop - phi) / sine, np.sin(phi) / sine) for phi in reached]
     bulges = [1 / np.cos((end - begin) / 2) for begin, end in pairwise(reached)]
-    slack = error_of(motion.direction.shape[1] + 32) * np.maximum(motion.length / motion.units, 1.0)
+    slack = error_of(dim + 32) * np.maximum(motion.length / motion.units, 1.0)
     slack *= 1.5 / np.cos(motion.stop / 2)
     return Columns(
-        first,
-        last,
+        ends,
         angles,
         [(of_first.astype(np.float32), of_last.astype(np.float32)) for of_first, of_last in weights],
         [bulge.astype(np.float32) for bulge in bulges],

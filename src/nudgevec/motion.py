@@ -27,7 +27,7 @@ import numpy.typing as npt
 from nudgevec.corpus import Array, Floats, Ints, Reader, check_nonzero, lengths, rows_of
 from nudgevec.errors import VectorError
 from nudgevec.gather import Pull
-from nudgevec.parallel import everywhere
+from nudgevec.parallel import ROWS, everywhere, slices
 
 Reals = npt.NDArray[Any]
 
@@ -136,9 +136,9 @@ def turning(pull: Pull, reader: Reader) -> Motion:
     moves = alive & (away > _PARALLEL) & ((toward >= -_CANCELLED) | pull.pushed)
     return Motion(
         rows=pull.rows[moves],
-        start=picked(start, moves),
+        start=packed(start, moves),
         length=length[moves],
-        direction=picked(direction, moves),
+        direction=packed(direction, moves),
         stop=np.arctan2(away[moves], toward[moves]),
         labels=pull.labels[moves],
         turns=True,
@@ -170,7 +170,7 @@ def sliding(pull: Pull, reader: Reader) -> Motion:
         rows=pull.rows[moves],
         start=start,
         length=length,
-        direction=picked(direction, moves),
+        direction=packed(direction, moves),
         stop=np.full(int(moves.sum()), pi / 2),
         labels=pull.labels[moves],
         turns=False,
@@ -178,18 +178,13 @@ def sliding(pull: Pull, reader: Reader) -> Motion:
     )
 
 
-def picked(rows: Array, which: npt.NDArray[np.bool_]) -> Array:
-    """Some rows; no copy where that is all of them, as it mostly is."""
-    if which.all():
-        return rows
-    target = np.concatenate([[0], np.cumsum(which)])
-    some = np.empty((int(target[-1]), rows.shape[1]), rows.dtype)
-
-    def pick(part: slice) -> None:
-        rows_of(rows, part.start + np.flatnonzero(which[part]), some[target[part.start] : target[part.stop]])
-
-    everywhere(pick, len(rows))
-    return some
+def packed(rows: Array, which: npt.NDArray[np.bool_]) -> Array:
+    """Some rows, moved to the front of the array they are in, which is given up: fresh memory would take longer."""
+    kept = np.flatnonzero(which)
+    for part in slices(len(kept), ROWS):
+        if kept[part.stop - 1] >= part.stop:
+            rows[part] = rows_of(rows, kept[part])
+    return rows[: len(kept)]
 
 
 def bulged(lower: Reals, upper: Reals, arc: Reals) -> tuple[Reals, Reals]:

@@ -64,7 +64,7 @@ def nearest(
     def decide(some: Bounded) -> None:
         query, row, score, _ = some
         if vectors is not None:
-            score = _exact_scores(queries, query, vectors, row, cosine)
+            score = pair_dots(queries, query, vectors, row, cosine=cosine)
         _merge(found, query, row, score, precedence)
 
     shortlist = _Shortlist(found, decide, sieve.patience)
@@ -73,7 +73,7 @@ def nearest(
         # What cannot be read again later is scored at once.
         tile, query, place, low, high = survivors
         if vectors is None:
-            low = high = _exact_scores(queries, query, tile.block, place, cosine)
+            low = high = pair_dots(queries, query, tile.block, place, cosine=cosine)
         return Bounded(query, tile.first + place, low, high).where(high >= shortlist.floor[query])
 
     stream = tiles(reader, skip, sieve.first_width, sieve.width, cosine=cosine)
@@ -200,22 +200,11 @@ def _joined(parts: list[Bounded]) -> Bounded:
     return Bounded(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _exact_scores(queries: Floats, query: Ints, vectors: Array, row: Ints, cosine: bool) -> Floats:
-    score = pair_dots(queries, query, vectors, row)
-    if cosine:
-        used, back = np.unique(row, return_inverse=True)
-        length = np.empty(len(used))
+def pair_dots(left: Array, i: Ints, right: Array, j: Ints, *, cosine: bool = False) -> Floats:
+    """``left[i] . right[j]`` pair by pair in float64, for cosine over the length of the latter.
 
-        def measure(part: slice) -> None:
-            length[part] = lengths(rows_of(vectors, used[part]))
-
-        everywhere(measure, len(used))
-        score /= length[back]
-    return score
-
-
-def pair_dots(left: Array, i: Ints, right: Array, j: Ints) -> Floats:
-    """``left[i] . right[j]`` pair by pair in float64. Each result depends on its own two rows only."""
+    Each result depends on its own two rows only.
+    """
     result = np.empty(len(i))
     step = max(1, _PAIR_BYTES // (8 * left.shape[1]))
 
@@ -223,11 +212,13 @@ def pair_dots(left: Array, i: Ints, right: Array, j: Ints) -> Floats:
         a, b = (np.empty((step, left.shape[1]), each.dtype) for each in (left, right))
         for begin in range(part.start, part.stop, step):
             some = slice(begin, min(begin + step, part.stop))
-            pairs = (
+            ones, others = (
                 rows_of(vectors, rows[some], room[: some.stop - begin]).astype(np.float64, copy=False)
                 for vectors, rows, room in ((left, i, a), (right, j, b))
             )
-            np.einsum("ij,ij->i", *pairs, out=result[some])
+            np.einsum("ij,ij->i", ones, others, out=result[some])
+            if cosine:
+                result[some] /= lengths(others)
 
     everywhere(multiply, len(i), _MANY_PAIRS)
     return result

@@ -67,31 +67,38 @@ class Tile:
         """The places in the block of documents counted among those that count."""
         return number if self.seen is None else self.seen[number]
 
-    def single(self) -> Single:
-        """The float32 version of the documents that count, checked."""
-        vectors = self.block if self.seen is None else rows_of(self.block, self.seen)
-        with np.errstate(over="ignore"):
-            single = np.ascontiguousarray(vectors, dtype=np.float32)
+    def single(self, room: Singles) -> Single:
+        """The float32 version of the documents that count, checked. It may lie in ``room``, which is as large."""
+        vectors = self.block
+        if self.seen is not None:
+            vectors = rows_of(vectors, self.seen, room if vectors.dtype == np.float32 else None)
+        single = vectors
+        if vectors.dtype != np.float32 or not vectors.flags.c_contiguous:
+            single = room
+            with np.errstate(over="ignore"):
+                np.copyto(room, vectors, casting="same_kind")
         square = np.einsum("ij,ij->i", single, single)
         length = np.sqrt(square)
         odd = np.flatnonzero(~((square > 1e-30) & (square < 1e30)))
+        unit = np.empty((0, single.shape[1]))
         if len(odd):
             where = self.first + self.at(odd)
             check_finite(vectors[odd], where, self.reader)
             exact = lengths(vectors[odd])
             if self.cosine:
                 check_nonzero(exact, where, self.reader)
-                single = np.array(single)
-                single[odd] = vectors[odd] / exact[:, None]
-                length[odd] = 1.0
+                unit = vectors[odd] / exact[:, None]
             elif (exact > 1e15).any():
                 name = self.reader.name(int(where[exact > 1e15][0]))
                 raise VectorError(f"documents: {name} is longer than 1e15; rescale the vectors")
             else:
                 length[odd] = exact
-        if self.cosine:
-            return Single(single / length[:, None], 1.0 + 1e-3)
-        return Single(single, 1.01 * float(length.max()))
+        if not self.cosine:
+            return Single(single, 1.01 * float(length.max()))
+        with np.errstate(all="ignore"):
+            np.divide(single, length[:, None], out=room)
+        room[odd] = unit
+        return Single(room, 1.0 + 1e-3)
 
 
 def tiles(reader: Reader, skip: Ints, first_width: int, width: int, *, cosine: bool) -> Iterator[Tile]:

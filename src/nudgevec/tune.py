@@ -23,7 +23,7 @@ from nudgevec.errors import LabelError, NotFittedError, NudgeWarning, OptionErro
 from nudgevec.gather import gather
 from nudgevec.labels import Labels, read_labels
 from nudgevec.metrics import Metric
-from nudgevec.motion import Motion, picked, sliding, turning
+from nudgevec.motion import Motion, packed, sliding, turning
 from nudgevec.nearest import Scan
 from nudgevec.parallel import everywhere
 from nudgevec.patch import Patch
@@ -229,6 +229,7 @@ class NudgeN:
         curve: Curve | None,
         choice: Choice | None,
     ) -> Patch:
+        """The rows that changed. The motion is used up."""
         after = np.empty_like(motion.start)
         fits, changed = (np.zeros(len(motion), np.bool_) for _ in range(2))
 
@@ -247,8 +248,8 @@ class NudgeN:
         return Patch(
             rows=motion.rows[changed],
             ids=reader.ids(motion.rows[changed]),
-            before=picked(motion.start, changed),
-            after=picked(after, changed),
+            before=packed(motion.start, changed),
+            after=packed(after, changed),
             labels=motion.labels[changed],
             distance=distance[changed],
             method=self.method,

@@ -54,19 +54,26 @@ class Sieve(Protocol):
 
 
 class Columns(NamedTuple):
-    """Moving documents in float32: at angle zero, and where they stop.
+    """Moving documents in float32: ``ends`` holds each at angle zero, and where it stops, side by side.
 
     The score at ``angles[i]`` is ``weights[i][0] * first + weights[i][1] * last``, and between two neighbouring
     angles it is at most ``bulges[i]`` times the larger of both (see ``motion.bulged``). ``slack`` bounds the error
-    of any such score. All but ``angles`` are one number per document.
+    of any such score. All but ``angles`` have one entry per document.
     """
 
-    first: Singles
-    last: Singles
+    ends: Singles
     angles: list[float]
     weights: list[tuple[Singles, Singles]]
     bulges: list[Singles]
     slack: Singles
+
+    @property
+    def first(self) -> Singles:
+        return self.ends[:, 0]
+
+    @property
+    def last(self) -> Singles:
+        return self.ends[:, 1]
 
 
 class Met(NamedTuple):

@@ -131,7 +131,7 @@ class DeviceSieve:
             longest = 1.0 + 1e-3 if tile.cosine else 1.01 * float(square.max()) ** 0.5
             return self._filter(rows / square.sqrt()[:, None] if tile.cosine else rows, longest)
         # Zeros, infinities, lengths whose squares do not fit: the host knows what to do.
-        single, longest = tile.single()
+        single, longest = tile.single(np.empty(tuple(rows.shape), np.float32))
         return self._filter(torch.from_numpy(np.array(single)).to(self.device), longest)
 
     def _filter(self, rows: Any, longest: float) -> Found:

@@ -31,11 +31,14 @@ class NumpyEngine:
     elsewhere = False
     rays = 2
 
+    def __init__(self) -> None:
+        self.scratch = Scratch([])
+
     def sieve(self, queries: Floats, k: int) -> CpuSieve:
-        return NumpySieve(queries, k)
+        return NumpySieve(queries, k, self.scratch)
 
     def meeting(self, columns: Columns) -> Meeting:
-        return NumpyMeeting(columns)
+        return NumpyMeeting(columns, self.scratch)
 
 
 class CpuSieve(ABC):
@@ -45,8 +48,9 @@ class CpuSieve(ABC):
     width: int
     patience = 0.25
 
-    def __init__(self, queries: int, first_scores: int, tile_scores: int) -> None:
+    def __init__(self, queries: int, first_scores: int, tile_scores: int, scratch: Scratch) -> None:
         self.count = queries
+        self.scratch = scratch
         self.first_width = max(256, first_scores // queries)
         self.width = max(256, tile_scores // min(queries, _QUERIES))
 
@@ -84,14 +88,13 @@ class CpuSieve(ABC):
 class NumpySieve(CpuSieve):
     """Filters with float32 products, documents by rows and queries by columns."""
 
-    def __init__(self, queries: Floats, k: int) -> None:
-        super().__init__(len(queries), _FIRST_SCORES, _TILE_SCORES)
+    def __init__(self, queries: Floats, k: int, scratch: Scratch) -> None:
+        super().__init__(len(queries), _FIRST_SCORES, _TILE_SCORES, scratch)
         self.k = k
         self.queries = np.ascontiguousarray(queries.T, dtype=np.float32)
-        self.scratch = Scratch([])
 
     def prepared(self, tile: Tile) -> Single:
-        return tile.single()
+        return tile.single(self.scratch.room("rows", (len(tile), tile.block.shape[1]), np.float32))
 
     def over(self, prepared: Single, floor: Floats, queries: slice) -> tuple[Ints, Ints, Floats, Floats]:
         columns = self.queries[:, queries]
@@ -122,9 +125,9 @@ class NumpyMeeting:
 
     at_once = 0
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, scratch: Scratch) -> None:
         self.columns = columns
-        self.scratch = Scratch([])
+        self.scratch = scratch
 
     def among(self, queries: Floats, thresholds: list[Singles], k: int) -> list[Met]:
         columns = self.columns
@@ -134,7 +137,7 @@ class NumpyMeeting:
         def room(name: str, kind: Any = np.float32) -> npt.NDArray[Any]:
             return self.scratch.room(name, shape, kind)
 
-        first = np.matmul(asked, columns.first.T, out=room("first"))
+        first = np.matmul(asked, columns.first.T, out=room("scores"))
         last = np.matmul(asked, columns.last.T, out=room("last"))
         low, found = first, []
         for interval, threshold in enumerate(thresholds):
@@ -174,10 +177,11 @@ class Scratch(threading.local):
             owners.append((threading.current_thread(), self.kept))
 
     def room(self, name: str, shape: tuple[int, int], kind: Any) -> npt.NDArray[Any]:
-        size = shape[0] * shape[1]
+        size = shape[0] * shape[1] * np.dtype(kind).itemsize
         if name not in self.kept or len(self.kept[name]) < size:
-            self.kept[name] = np.empty(size, kind)
-        return self.kept[name][:size].reshape(shape)
+            self.kept[name] = np.empty(size, np.uint8)
+        room: npt.NDArray[Any] = self.kept[name][:size].view(kind).reshape(shape)
+        return room
 
 
 _moving_in = threading.Lock()

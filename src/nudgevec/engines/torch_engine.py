@@ -17,7 +17,7 @@ from nudgevec.engines import Columns, Met, kth_of_maxima
 from nudgevec.engines.numpy_engine import CpuSieve, NumpyEngine, Scratch
 from nudgevec.errors import MissingExtraError
 from nudgevec.lines import kth_largest
-from nudgevec.parallel import everywhere
+from nudgevec.parallel import everywhere, slices
 from nudgevec.tiles import UNIT_ROUNDOFF, Singles, Tile, error_of
 
 Bits = npt.NDArray[np.int16]
@@ -46,10 +46,10 @@ class TorchEngine(NumpyEngine):
     name = "torch"
 
     def sieve(self, queries: Floats, k: int) -> TorchSieve:
-        return TorchSieve(queries, k)
+        return TorchSieve(queries, k, self.scratch)
 
     def meeting(self, columns: Columns) -> TorchMeeting:
-        return TorchMeeting(columns)
+        return TorchMeeting(columns, self.scratch)
 
 
 class _Coarse(NamedTuple):
@@ -63,47 +63,49 @@ class TorchSieve(CpuSieve):
     """Filters with bfloat16 products, queries by rows and documents by columns.
 
     The error of a score, for a unit query q and a row x, is at most |q - q'| |x'| + |q| |x - x'| for the
-    rounding of both (whose lengths are measured), 2 d u |q'| |x'| for adding up in float32, and the error of
-    x itself. The result is rounded to bfloat16 once more, which keeps the order.
+    rounding of both (measured for q, half a unit in the last place for x: to measure it takes as long as to round),
+    2 d u |q'| |x'| for adding up in float32, and the error of x itself. The result is rounded to bfloat16 once more,
+    which keeps the order.
     """
 
-    def __init__(self, queries: Floats, k: int) -> None:
-        super().__init__(len(queries), _FIRST_SCORES, _TILE_SCORES)
+    def __init__(self, queries: Floats, k: int, scratch: Scratch) -> None:
+        super().__init__(len(queries), _FIRST_SCORES, _TILE_SCORES, scratch)
         torch = import_torch()
         self.torch = torch
         self.k = k
-        self.scratch = Scratch([])
         exact = torch.from_numpy(queries)
         self.queries = exact.to(torch.bfloat16)
         self.lost = (exact - self.queries.double()).norm(dim=1).numpy() * (1 + 1e-6)
 
     def prepared(self, tile: Tile) -> _Coarse:
         torch, dim = self.torch, tile.block.shape[1]
-        coarse = _as_floats(self.scratch.room("rows", (len(tile), dim), np.int16))
-        lost = longest = 0.0
+        coarse = _as_floats(self.scratch.room("coarse", (len(tile), dim), np.int16))
+        longest = 0.0
         # A few at a time stay in the cache from one step to the next.
         for part, some in tile.parts(_AT_A_TIME):
-            rows, length = some.single()
+            rows, length = some.single(self.scratch.room("rows", (len(some), dim), np.float32))
             coarse[part] = torch.from_numpy(rows if rows.flags.writeable else rows.copy())
-            lost = max(lost, float(_lengths(rows - coarse[part].float().numpy()).max()))
             longest = max(longest, length)
         adding = (2 * dim + 16) * UNIT_ROUNDOFF + error_of(dim)
-        return _Coarse(coarse, self.lost * longest * 1.01 + 1.001 * lost + 1.02 * adding * longest + 1e-30)
+        off = self.lost + BFLOAT16_ROUNDING / 2 + adding
+        return _Coarse(coarse, 1.02 * off * longest + 1e-30)
 
     def over(self, prepared: _Coarse, floor: Floats, queries: slice) -> tuple[Ints, Ints, Floats, Floats]:
         torch = self.torch
         asked = self.queries[queries]
         bits = self.scratch.room("scores", (len(asked), len(prepared.rows)), np.int16)
-        scores = _as_floats(bits)
-        torch.mm(asked, prepared.rows.T, out=scores)
-        margin = prepared.margin[queries]
-        level = floor
-        if np.isneginf(level).any():
-            level = np.maximum(level, self._own_floor(bits) - margin)
-        # Rounding keeps the order: a sum of at least the bar is rounded to at least the rounded bar.
-        bar = np.nextafter((level - margin).astype(np.float32), np.float32(-np.inf))
         over = self.scratch.room("over", bits.shape, np.bool_)
-        np.greater_equal(bits, _as_bits(torch.from_numpy(bar).to(torch.bfloat16))[:, None], out=over)
+        margin = prepared.margin[queries]
+        # A few queries at a time: their scores are compared while they are in the cache.
+        for part in slices(len(asked), _AT_A_TIME):
+            torch.mm(asked[part], prepared.rows.T, out=_as_floats(bits[part]))
+            level = floor[part]
+            if np.isneginf(level).any():
+                level = np.maximum(level, self._own_floor(bits[part]) - margin[part])
+            # Rounding keeps the order: a sum of at least the bar is rounded to at least the rounded bar.
+            bar = np.nextafter((level - margin[part]).astype(np.float32), np.float32(-np.inf))
+            bar_bits = _as_bits(torch.from_numpy(bar).to(torch.bfloat16))
+            np.greater_equal(bits[part], bar_bits[:, None], out=over[part])
         found = np.flatnonzero(over)
         query, number = np.divmod(found, bits.shape[1])
         score = _as_floats(bits.ravel()[found]).double().numpy()
@@ -130,10 +132,10 @@ class TorchMeeting:
 
     at_once = 0
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, scratch: Scratch) -> None:
         self.torch = torch = import_torch()
         self.columns = columns
-        self.scratch = Scratch([])
+        self.scratch = scratch
         shape = columns.first.shape
         self.at = [torch.empty(shape, dtype=torch.bfloat16) for _ in columns.angles]
         self.lost, self.longest = (np.zeros(len(columns.first), np.float32) for _ in range(2))
@@ -165,8 +167,7 @@ class TorchMeeting:
             if interval:
                 over |= some
         query, column = np.divmod(np.flatnonzero(over), shape[1])
-        first, last = (self._dots(asked, query, rows, column) for rows in (self.columns.first, self.columns.last))
-        return self._closer(Met(query, column, first, last), levels)
+        return self._closer(Met(query, column, *self._dots(asked, query, column)), levels)
 
     def _products(self, queries: Floats) -> tuple[list[Bits], Singles]:
         """Scores at every angle, and for every column what they may be off by (before they were rounded)."""
@@ -174,7 +175,8 @@ class TorchMeeting:
         exact = torch.from_numpy(queries)
         asked = exact.to(torch.bfloat16)
         heights = [
-            self.scratch.room(f"at {angle}", (len(asked), len(self.lost)), np.int16) for angle in range(len(self.at))
+            self.scratch.room(f"at {angle}" if angle else "scores", (len(asked), len(self.lost)), np.int16)
+            for angle in range(len(self.at))
         ]
         for height, rows in zip(heights, self.at, strict=True):
             torch.mm(asked, rows.T, out=_as_floats(height))
@@ -207,15 +209,16 @@ class TorchMeeting:
         self.torch.addcmul(_rounded_up(bulge * margin), floats, raised, out=floats)
         return bound
 
-    def _dots(self, asked: Singles, query: Ints, rows: Singles, column: Ints) -> Singles:
-        """Scores of pairs that come in the order of the queries."""
+    def _dots(self, asked: Singles, query: Ints, column: Ints) -> tuple[Singles, Singles]:
+        """Scores at both ends, of pairs that come in the order of the queries."""
         begin = np.searchsorted(query, np.arange(len(asked) + 1))
-        scores = np.empty(len(query), np.float32)
-        room = self.scratch.room("rows", (int(np.diff(begin).max(initial=0)), rows.shape[1]), np.float32)
+        ends = self.columns.ends.reshape(len(self.columns.ends), 2 * asked.shape[1])
+        scores = np.empty((len(query), 2), np.float32)
+        room = self.scratch.room("rows", (int(np.diff(begin).max(initial=0)), ends.shape[1]), np.float32)
         for vector, (start, stop) in zip(asked, pairwise(begin.tolist()), strict=True):
-            taken = rows_of(rows, column[start:stop], room[: stop - start])
-            np.matmul(taken, vector, out=scores[start:stop])
-        return scores
+            taken = rows_of(ends, column[start:stop], room[: stop - start])
+            np.matmul(taken.reshape(-1, len(vector)), vector, out=scores[start:stop].reshape(-1))
+        return scores[:, 0], scores[:, 1]
 
     def _closer(self, met: Met, levels: list[Singles]) -> list[Met]:
         """Of these pairs those that may come above the level, for every interval."""
