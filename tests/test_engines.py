@@ -15,6 +15,7 @@ from nudgevec.engines.device_engine import DeviceEngine, DeviceMeeting
 from nudgevec.engines.numpy_engine import NumpyMeeting, Scratch
 from nudgevec.engines.torch_engine import TorchMeeting
 from nudgevec.errors import OptionError
+from nudgevec.lines import Levels
 from nudgevec.motion import Motion
 from nudgevec.nearest import nearest
 from problems import learnable
@@ -153,14 +154,17 @@ def test_no_moving_document_is_missed(turns, k, cross):
     first, slope = queries @ motion.start.T / motion.units, queries @ motion.direction.T
     heights = [first * np.cos(np.minimum(phi, stop)) + slope * np.sin(np.minimum(phi, stop)) for phi in columns.angles]
     levels = np.array([-0.1, 0.0, 1e-6, 1e-5, 1e-4, 1e-3, 0.1, 0.4])
-    thresholds = [np.float32(random.choice(levels, 40)) for _ in columns.bulges]
+    asked = [Levels(*np.float32(random.choice(levels, (2, 40)))) for _ in columns.angles[1:]]
+    if turns:
+        asked = [Levels(each.low, each.low) for each in asked]
     rooms = Scratch([])
     meetings = NumpyMeeting(columns, rooms), TorchMeeting(columns, rooms), DeviceMeeting(columns, torch.device("cpu"))
     for kind in meetings:
-        for interval, met in enumerate(kind.among(queries, thresholds, k)):
+        for interval, met in enumerate(kind.among(queries, asked, k)):
             low, high = heights[interval : interval + 2]
             kept = np.sort(np.minimum(low, high), axis=1)[:, -k]
-            reaches = np.maximum(low, high) >= np.maximum(thresholds[interval], kept)[:, None]
+            reaches = np.maximum(low, high) >= kept[:, None]
+            reaches &= (low >= asked[interval].low[:, None]) | (high >= asked[interval].high[:, None])
             listed = np.zeros_like(reaches)
             listed[met.query, met.column] = True
             assert (listed | ~reaches).all()

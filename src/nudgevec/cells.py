@@ -18,14 +18,14 @@ import numpy as np
 
 from nudgevec import parallel
 from nudgevec.corpus import Floats, Ints
-from nudgevec.cutting import ASIDE, Leaf, Node, cut, label_range
+from nudgevec.cutting import Leaf, Node, cut, label_range
 from nudgevec.engines import Columns, Met
 from nudgevec.labels import Labels
-from nudgevec.lines import Curves, Layout, Mask, kth_largest
+from nudgevec.lines import Curves, Layout, Levels, Mask, kth_largest
 from nudgevec.motion import Motion, height
 from nudgevec.nearest import Nearest, Scan, pair_dots
 from nudgevec.parallel import everywhere, ordered
-from nudgevec.tiles import Singles, error_of
+from nudgevec.tiles import error_of
 
 # Queries are taken in groups: few enough for their scores to stay in the cache, enough for products to be fast.
 _GROUP_SCORES = 1 << 19
@@ -37,6 +37,8 @@ _FEWEST_SCORES = 1 << 18
 # Where the scores come from a device, what is left for the host is many short steps: few threads, large groups.
 _CENTRAL_QUERIES = 2048
 _CENTRAL_THREADS = 4
+# One level for each line of a table.
+_EACH = slice(None), None
 
 
 @dataclass(frozen=True)
@@ -92,14 +94,17 @@ class Cutter:
         for first in range(0, len(begun), together):
             some = begun[first : first + together]
             asked = self.queries[some[0].group.start : some[-1].group.stop]
-            thresholds = [np.concatenate(each) for each in zip(*(one.thresholds for one in some), strict=True)]
-            met = self.meeting.among(asked, thresholds, self.k)
+            levels = [
+                Levels(*(np.concatenate(ends) for ends in zip(*each, strict=True)))
+                for each in zip(*(one.levels for one in some), strict=True)
+            ]
+            met = self.meeting.among(asked, levels, self.k)
             for one in some:
                 yield partial(self._finish, one, [each.part(one.group, some[0].group.start) for each in met])
 
     def _cells(self, group: slice) -> Cells:
         begun = self._begin(group)
-        return self._finish(begun, self.meeting.among(self.queries[group], begun.thresholds, self.k))
+        return self._finish(begun, self.meeting.among(self.queries[group], begun.levels, self.k))
 
     def _begin(self, group: slice) -> _Begun:
         known = _Known.of(self.labels, group, self.motion, self.still)
@@ -115,18 +120,32 @@ class Cutter:
 
     def _beginning(self, span: tuple[float, float], labelled: Curves, rests: Curves) -> _Beginning:
         labelled, rests = labelled.between(*span), rests.between(*span)
-        lower, upper = rests.bounds(*span)
-        bar = kth_largest(lower, np.full(len(lower), self.k))
-        alive, floor, _ = label_range(labelled.bounds(*span), bar)
-        threshold = np.where(alive.any(axis=1), np.maximum(bar, floor), np.float32(np.inf))
-        return _Beginning(span, threshold, labelled, alive, rests, *np.nonzero(upper >= threshold[:, None]))
+        k = np.full(len(rests.score), self.k)
+        if self.motion.turns:
+            lower, upper = rests.bounds(*span, turns=True)
+            bar = kth_largest(lower, k)
+            alive, floor, _ = label_range(labelled.bounds(*span, turns=True), bar)
+            stills, labels = Levels(bar, bar), Levels(floor, floor)
+            asked = upper >= np.maximum(bar, floor)[:, None]
+        else:
+            # The k-th still document is the same one at both ends.
+            stills = Levels(*(kth_largest(height - rests.slack, k) for height in (rests.at_low, rests.at_high)))
+            alive = labelled.reach(stills.at(_EACH)) & (labelled.at_low > -np.inf)
+            below = (height - labelled.slack for height in (labelled.at_low, labelled.at_high))
+            labels = Levels(*(np.where(alive, each, np.float32(np.inf)).min(axis=1, initial=np.inf) for each in below))
+            asked = rests.reach(labels.at(_EACH)) & rests.reach(stills.at(_EACH))
+        return _Beginning(span, labels, stills, labelled, alive, rests, *np.nonzero(asked))
 
     def _node(self, beginning: _Beginning, met: Met) -> Node:
-        (low, high), _, labelled, alive, rests, line, place = beginning
+        (low, high), labels, stills, labelled, alive, rests, line, place = beginning
+        moving = self._moving_curves(met).between(low, high)
+        if not self.motion.turns:
+            may = moving.reach(labels.at(met.query)) & moving.reach(stills.at(met.query))
+            met, moving = met.where(may), Curves(*(values[may] for values in moving))
         query = np.concatenate([met.query, line])
         column = np.concatenate([met.column, len(self.motion) + place])
-        parts = zip(self._moving_curves(met).between(low, high), rests, strict=True)
-        curves = Curves(*(np.concatenate([moving, resting[line, place]]) for moving, resting in parts))
+        parts = zip(moving, rests, strict=True)
+        curves = Curves(*(np.concatenate([moves, rest[line, place]]) for moves, rest in parts))
         order = np.argsort(query, kind="stable")
         used, number = np.unique(query[order], return_inverse=True)
         layout = Layout(number, len(used))
@@ -177,11 +196,13 @@ class Cutter:
 
 
 class _Beginning(NamedTuple):
-    """What is known of an interval before looking at the moving documents: what they have to come above, the
-    labels and the still documents, and (line, place) of those in question."""
+    """What is known of an interval before looking at the moving documents: to matter, they have to come above one of
+    the labels and above the k-th still document. And the labels, the still documents, and (line, place) of those of
+    them that may matter."""
 
     span: tuple[float, float]
-    threshold: Singles
+    labels: Levels
+    stills: Levels
     labelled: Curves
     alive: Mask
     rests: Curves
@@ -197,8 +218,8 @@ class _Begun(NamedTuple):
     beginnings: list[_Beginning]
 
     @property
-    def thresholds(self) -> list[Singles]:
-        return [each.threshold for each in self.beginnings]
+    def levels(self) -> list[Levels]:
+        return [each.labels.or_rather(each.stills) for each in self.beginnings]
 
 
 def _columns(motion: Motion, rays: int) -> Columns:
@@ -224,16 +245,18 @@ def _columns(motion: Motion, rays: int) -> Columns:
             ends[part, 1] = start
 
     everywhere(fill, count)
-    inner = [] if motion.turns else [motion.end * (part + ASIDE) / rays for part in range(1, rays)]
+    # Labels tend to overtake others early on their rays, so that is where intervals are narrow.
+    inner = [] if motion.turns else [motion.end * (part / rays) ** 1.5 for part in range(1, rays)]
     angles = [0.0, *inner, motion.end]
     reached = [np.minimum(phi, motion.stop) for phi in angles]
     sine = np.sin(motion.stop)
     weights = [(np.sin(motion.stop - phi) / sine, np.sin(phi) / sine) for phi in reached]
-    bulges = [1 / np.cos((end - begin) / 2) for begin, end in pairwise(reached)]
+    bulges = [1 / np.cos((end - begin) / 2) for begin, end in pairwise(reached)] if motion.turns else []
     slack = error_of(dim + 32) * np.maximum(motion.length / motion.units, 1.0)
     slack *= 1.5 / np.cos(motion.stop / 2)
     return Columns(
         ends,
+        motion.turns,
         angles,
         [(of_first.astype(np.float32), of_last.astype(np.float32)) for of_first, of_last in weights],
         [bulge.astype(np.float32) for bulge in bulges],

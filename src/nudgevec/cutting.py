@@ -23,7 +23,7 @@ _CELL_DEPTH = 12
 _IN_VAIN = 4
 # Intervals are cut a little aside of round angles: documents made of round numbers meet there, and where two labels
 # change places at the very end of a cell nobody would notice.
-ASIDE = 0.0172839
+_ASIDE = 0.0172839
 
 
 class Leaf(NamedTuple):
@@ -63,9 +63,9 @@ def cut(roots: list[Node], motion: Motion, k: int) -> list[Leaf]:
     stack = list(roots)
     while stack:
         node = stack.pop()
-        lower, upper = node.documents.bounds(node.low, node.high)
+        lower, upper = node.documents.bounds(node.low, node.high, turns=motion.turns)
         bar = kth_largest(lower, k - node.ahead)
-        alive, floor, ceiling = label_range(node.labelled.bounds(node.low, node.high), bar)
+        alive, floor, ceiling = label_range(node.labelled.bounds(node.low, node.high, turns=motion.turns), bar)
         keep = (upper >= np.maximum(bar, floor)[:, None]) & (lower <= ceiling[:, None])
         ahead = node.ahead + (lower > ceiling[:, None]).sum(axis=1)
         keep[~alive.any(axis=1) | (ahead >= k)] = False
@@ -115,7 +115,7 @@ def _divide(
         return
     target = Target.of(keep, large)
     column = target.fill(node.column, 0)
-    middle = node.low + (0.5 + ASIDE) * (min(node.high, motion.span) - node.low)
+    middle = node.low + (0.5 + _ASIDE) * (min(node.high, motion.span) - node.low)
     documents = node.documents.packed(target).halves(np.float32(middle))
     labelled = node.labelled.where(alive, large).halves(np.float32(middle))
     for side, (low, high) in enumerate(((node.low, middle), (middle, node.high))):

@@ -14,6 +14,30 @@ from nudgevec.tiles import Singles
 Mask = npt.NDArray[np.bool_]
 
 
+class Levels(NamedTuple):
+    """For every line, heights at both ends of an interval. Who stays below them at both does not matter there.
+
+    Heights for turning documents are the same at both ends. Straight rays differ by a sinusoid and the interval is
+    shorter than half its period, so one that is below another at both ends is below it all the way.
+    """
+
+    low: Singles
+    high: Singles
+
+    def at(self, which: Any) -> Levels:
+        """Those of some lines."""
+        return Levels(self.low[which], self.high[which])
+
+    def or_rather(self, other: Levels) -> Levels:
+        """The others in the lines where they are the stricter ones.
+
+        Each is right by itself, but not the higher of the two at each end: a ray can be below some documents at one
+        end, below others at the other, and above all of them in between.
+        """
+        better = np.minimum(*other) > np.minimum(*self)
+        return Levels(*(np.where(better, theirs, ours) for ours, theirs in zip(self, other, strict=True)))
+
+
 class Curves(NamedTuple):
     """Score curves in float32, with their values at both ends of an interval and what they may be off by."""
 
@@ -29,12 +53,22 @@ class Curves(NamedTuple):
         ends = (height(self.score, self.slope, self.stop, np.float32(phi)) for phi in (low, high))
         return self._replace(at_low=next(ends), at_high=next(ends))
 
-    def bounds(self, low: float, high: float) -> tuple[Singles, Singles]:
-        """What the scores cannot leave between the two angles."""
-        arc = np.minimum(np.float32(high), self.stop) - np.minimum(np.float32(low), self.stop)
+    def bounds(self, low: float, high: float, *, turns: bool) -> tuple[Singles, Singles]:
+        """What the scores cannot leave between the two angles.
+
+        Straight rays are thought of as divided by a cosine that is 1 at both angles, which keeps their order: then
+        each of them goes from its one end to the other without a turn.
+        """
         lower = np.minimum(self.at_low, self.at_high) - self.slack
         upper = np.maximum(self.at_low, self.at_high) + self.slack
+        if not turns:
+            return lower, upper
+        arc = np.minimum(np.float32(high), self.stop) - np.minimum(np.float32(low), self.stop)
         return bulged(lower, upper, arc)
+
+    def reach(self, levels: Levels) -> Mask:
+        """Which straight rays may come above the levels."""
+        return (self.at_low + self.slack >= levels.low) | (self.at_high + self.slack >= levels.high)
 
     def halves(self, middle: np.float32) -> tuple[Curves, Curves]:
         """The curves on both sides of an angle."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from nudgevec.corpus import Floats, Ints
 from nudgevec.errors import OptionError
+from nudgevec.lines import Levels
 from nudgevec.tiles import Singles, Tile
 
 ENGINES = ("auto", "numpy", "torch")
@@ -56,12 +57,14 @@ class Sieve(Protocol):
 class Columns(NamedTuple):
     """Moving documents in float32: ``ends`` holds each at angle zero, and where it stops, side by side.
 
-    The score at ``angles[i]`` is ``weights[i][0] * first + weights[i][1] * last``, and between two neighbouring
-    angles it is at most ``bulges[i]`` times the larger of both (see ``motion.bulged``). ``slack`` bounds the error
-    of any such score. All but ``angles`` have one entry per document.
+    The score at ``angles[i]`` is ``weights[i][0] * first + weights[i][1] * last``. Between two neighbouring angles
+    documents that turn (``turns``) come at most ``bulges[i]`` times as high as at the higher of both (see
+    ``motion.bulged``). Straight rays have no bulges: one that is below another at both angles is below it all the
+    way. ``slack`` bounds the error of any such score. All but ``angles`` have one entry per document.
     """
 
     ends: Singles
+    turns: bool
     angles: list[float]
     weights: list[tuple[Singles, Singles]]
     bulges: list[Singles]
@@ -100,9 +103,9 @@ class Meeting(Protocol):
     def at_once(self) -> int:
         """How many scores to ask for at a time, from one thread; 0 to ask from many threads."""
 
-    def among(self, queries: Floats, thresholds: list[Singles], k: int) -> list[Met]:
-        """For every interval between two angles: the columns that can come above each query's threshold there,
-        and above what k columns never fall below, in the order of the queries."""
+    def among(self, queries: Floats, levels: list[Levels], k: int) -> list[Met]:
+        """For every interval between two angles: the columns that come above each query's levels there, in the order
+        of the queries. Where these are many, what k columns never fall below may be the level."""
 
 
 class Engine(Protocol):
@@ -162,6 +165,11 @@ def _torch_pays(work: float) -> bool:
 
     asked = getattr(getattr(torch._C, "_cpu", None), "_is_avx512_bf16_supported", None)
     return torch.cuda.is_available() or (asked is not None and bool(asked()))
+
+
+def many(k: int) -> int:
+    """Where levels leave more columns than this in question per query, it pays to ask what k of them reach."""
+    return 64 + 8 * k
 
 
 def kth_of_maxima(maxima: Singles, k: int) -> Singles:

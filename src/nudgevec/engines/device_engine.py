@@ -19,8 +19,9 @@ import numpy as np
 
 from nudgevec import parallel
 from nudgevec.corpus import Floats
-from nudgevec.engines import Columns, Met, Result, Survivors
+from nudgevec.engines import Columns, Met, Result, Survivors, many
 from nudgevec.engines.torch_engine import BFLOAT16_ROUNDING, import_torch
+from nudgevec.lines import Levels
 from nudgevec.tiles import UNIT_ROUNDOFF, Singles, Tile, error_of
 
 # One tile: so many bytes of float32 vectors, and scores in bfloat16.
@@ -215,31 +216,39 @@ class DeviceMeeting:
             return torch.from_numpy(values).to(device)
 
         self.torch, self.device = torch, device
-        self.first, self.last, self.slack = sent(columns.first), sent(columns.last), sent(columns.slack)
+        self.turns = columns.turns
+        self.first, self.last = sent(np.ascontiguousarray(columns.first)), sent(np.ascontiguousarray(columns.last))
         self.weights = [(sent(of_first), sent(of_last)) for of_first, of_last in columns.weights]
-        self.bulges = [sent(bulge) for bulge in columns.bulges]
+        self.bulges, self.slack = [sent(bulge) for bulge in columns.bulges], sent(columns.slack)
 
-    def among(self, queries: Floats, thresholds: list[Singles], k: int) -> list[Met]:
+    def among(self, queries: Floats, levels: list[Levels], k: int) -> list[Met]:
         torch = self.torch
         asked = torch.from_numpy(queries).to(self.device).float()
         with _full_precision(torch):
             first, last = asked @ self.first.T, asked @ self.last.T
         low, found = first, []
-        for interval, threshold in enumerate(thresholds):
+        for interval, level in enumerate(levels):
             high = last
-            if interval < len(thresholds) - 1:
+            if interval < len(levels) - 1:
                 of_first, of_last = self.weights[interval + 1]
                 high = first * of_first + last * of_last
-            level = torch.maximum(
-                torch.from_numpy(threshold).to(self.device), self._kth_largest(torch.minimum(low, high) - self.slack, k)
-            )
-            level = torch.where(level > 0, level, -torch.inf)
-            bound = (torch.maximum(low, high) + self.slack) * self.bulges[interval]
-            query, column = (bound >= level[:, None]).nonzero(as_tuple=True)
+            over = self._over(low, high, interval, level)
+            if int(over.sum()) > many(k) * len(asked):
+                reached = self._kth_largest(torch.minimum(low, high) - self.slack, k).cpu().numpy()
+                over = self._over(low, high, interval, level.or_rather(Levels(reached, reached)))
+            query, column = over.nonzero(as_tuple=True)
             parts = (query, column, first[query, column], last[query, column])
             found.append(Met(*(part.cpu().numpy() for part in parts)))
             low = high
         return found
+
+    def _over(self, low: Any, high: Any, interval: int, level: Levels) -> Any:
+        """Where a column may come above the level."""
+        bars = [self.torch.from_numpy(each).to(self.device)[:, None] for each in level]
+        if self.turns:
+            bound = (self.torch.maximum(low, high) + self.slack) * self.bulges[interval]
+            return bound >= self.torch.where(bars[0] > 0, bars[0], -self.torch.inf)
+        return (low + self.slack >= bars[0]) | (high + self.slack >= bars[1])
 
     def _kth_largest(self, lower: Any, k: int) -> Any:
         """A height that at least k columns are above, as ``lines.kth_largest``."""

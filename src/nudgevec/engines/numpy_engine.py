@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from nudgevec import parallel
 from nudgevec.corpus import Floats, Ints
-from nudgevec.engines import Columns, Meeting, Met, Result, Survivors, kth_of_maxima
-from nudgevec.lines import kth_largest
+from nudgevec.engines import Columns, Meeting, Met, Result, Survivors, kth_of_maxima, many
+from nudgevec.lines import Levels, Mask, kth_largest
 from nudgevec.parallel import ordered
 from nudgevec.tiles import Single, Singles, Tile
 
@@ -129,36 +129,51 @@ class NumpyMeeting:
         self.columns = columns
         self.scratch = scratch
 
-    def among(self, queries: Floats, thresholds: list[Singles], k: int) -> list[Met]:
+    def among(self, queries: Floats, levels: list[Levels], k: int) -> list[Met]:
         columns = self.columns
         asked = queries.astype(np.float32)
-        shape = len(asked), len(columns.first)
+        shape = len(asked), len(columns.ends)
 
         def room(name: str, kind: Any = np.float32) -> npt.NDArray[Any]:
             return self.scratch.room(name, shape, kind)
 
         first = np.matmul(asked, columns.first.T, out=room("scores"))
         last = np.matmul(asked, columns.last.T, out=room("last"))
-        low, found = first, []
-        for interval, threshold in enumerate(thresholds):
-            high, bound = last, room("bound")
-            if interval < len(thresholds) - 1:
+        low, found, bound = first, [], room("bound")
+        for interval, level in enumerate(levels):
+            high = last
+            if interval < len(levels) - 1:
                 of_first, of_last = columns.weights[interval + 1]
                 high = np.multiply(first, of_first, out=room("odd" if interval % 2 else "even"))
                 high += np.multiply(last, of_last, out=bound)
-            np.minimum(low, high, out=bound)
-            bound -= columns.slack
+            over = self._over(low, high, interval, level)
+            if np.count_nonzero(over) > many(k) * len(asked):
+                np.minimum(low, high, out=bound)
+                bound -= columns.slack
+                reached = kth_largest(bound, np.full(len(bound), k))
+                over = self._over(low, high, interval, level.or_rather(Levels(reached, reached)))
+            query, column = np.divmod(np.flatnonzero(over), shape[1])
+            found.append(Met(query, column, first[query, column], last[query, column]))
+            low = high
+        return found
+
+    def _over(self, low: Singles, high: Singles, interval: int, level: Levels) -> Mask:
+        """Where a column may come above the level."""
+        columns = self.columns
+        bound = self.scratch.room("bound", low.shape, np.float32)
+        over: Mask = self.scratch.room("over", low.shape, np.bool_)
+        if columns.turns:
             # Bounds on a sinusoid are these where they are positive; what is not is left to those who look closer.
-            level = np.maximum(threshold, kth_largest(bound, np.full(len(bound), k)))
-            level[level <= 0] = -np.inf
+            bar = np.where(level.low > 0, level.low, np.float32(-np.inf))
             np.maximum(low, high, out=bound)
             bound += columns.slack
             bound *= columns.bulges[interval]
-            over = np.flatnonzero(np.greater_equal(bound, level[:, None], out=room("over", np.bool_)))
-            query, column = np.divmod(over, shape[1])
-            found.append(Met(query, column, first.ravel()[over], last.ravel()[over]))
-            low = high
-        return found
+            np.greater_equal(bound, bar[:, None], out=over)
+            return over
+        np.greater_equal(np.add(low, columns.slack, out=bound), level.low[:, None], out=over)
+        some = self.scratch.room("some", low.shape, np.bool_)
+        over |= np.greater_equal(np.add(high, columns.slack, out=bound), level.high[:, None], out=some)
+        return over
 
 
 class Scratch(threading.local):

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.corpus import Floats, Ints, rows_of
-from nudgevec.engines import Columns, Met, kth_of_maxima
+from nudgevec.engines import Columns, Met, kth_of_maxima, many
 from nudgevec.engines.numpy_engine import CpuSieve, NumpyEngine, Scratch
 from nudgevec.errors import MissingExtraError
-from nudgevec.lines import kth_largest
+from nudgevec.lines import Levels, Mask, kth_largest
 from nudgevec.parallel import everywhere, slices
 from nudgevec.tiles import UNIT_ROUNDOFF, Singles, Tile, error_of
 
@@ -151,23 +151,24 @@ class TorchMeeting:
 
         everywhere(fill, len(columns.first))
 
-    def among(self, queries: Floats, thresholds: list[Singles], k: int) -> list[Met]:
+    def among(self, queries: Floats, levels: list[Levels], k: int) -> list[Met]:
         asked = queries.astype(np.float32)
         heights, margin = self._products(queries)
         shape = heights[0].shape
-        over, some = (self.scratch.room(name, shape, np.bool_) for name in ("over", "some"))
-        levels = []
-        for interval, threshold in enumerate(thresholds):
+        over = self.scratch.room("over", shape, np.bool_)
+        over[:] = False
+        used = []
+        for interval, level in enumerate(levels):
             low, high = heights[interval : interval + 2]
-            level = np.maximum(threshold, self._reached(low, high, margin, k))
-            level[level <= 0] = -np.inf
-            levels.append(level)
-            bar = _as_bits(self.torch.from_numpy(level).to(self.torch.bfloat16))
-            np.greater_equal(self._bound(low, high, margin, interval), bar[:, None], out=some if interval else over)
-            if interval:
-                over |= some
+            some = self._over(low, high, margin, interval, level)
+            if np.count_nonzero(some) > many(k) * len(asked):
+                reached = self._reached(low, high, margin, k)
+                level = level.or_rather(Levels(reached, reached))
+                some = self._over(low, high, margin, interval, level)
+            over |= some
+            used.append(level)
         query, column = np.divmod(np.flatnonzero(over), shape[1])
-        return self._closer(Met(query, column, *self._dots(asked, query, column)), levels)
+        return self._closer(Met(query, column, *self._dots(asked, query, column)), used)
 
     def _products(self, queries: Floats) -> tuple[list[Bits], Singles]:
         """Scores at every angle, and for every column what they may be off by (before they were rounded)."""
@@ -186,7 +187,7 @@ class TorchMeeting:
         return heights, np.float32(1 + 4 * BFLOAT16_ROUNDING) * margin + np.float32(1e-30)
 
     def _reached(self, low: Bits, high: Bits, margin: Singles, k: int) -> Singles:
-        """What k columns never fall below in an interval, where that is positive.
+        """What k columns never fall below in an interval, or -inf where that is not positive.
 
         With u for a rounding, F for a product and m for its margin, F (1 - u) - m is such a height, and the margin here
         is m (1 + 4u): (F - m (1 + 4u)) (1 + u) (1 - 4u) is less.
@@ -194,20 +195,30 @@ class TorchMeeting:
         bound: Bits = self.scratch.room("bound", low.shape, np.int16)
         np.minimum(low, high, out=bound)  # of two negative numbers the wrong one, which is negative too
         _as_floats(bound).sub_(_rounded_up(margin))
-        return _kth_largest(bound, k) * np.float32(1 - 4 * BFLOAT16_ROUNDING)
+        reached = _kth_largest(bound, k) * np.float32(1 - 4 * BFLOAT16_ROUNDING)
+        return np.where(reached > 0, reached, np.float32(-np.inf))
 
-    def _bound(self, low: Bits, high: Bits, margin: Singles, interval: int) -> Bits:
-        """What no column comes above in an interval, where that is positive.
+    def _over(self, low: Bits, high: Bits, margin: Singles, interval: int, level: Levels) -> Mask:
+        """Where a column may come above the level.
 
-        In the same terms that is b (F + u |F| + m) for a bulge b. b (1 + u) F + b m (1 + 4u) is not less: a negative F
-        counts only while it is smaller than m.
+        In the same terms it comes up to b (F + u |F| + m), for a bulge b. b (1 + u) F + b m (1 + 4u) is not less where
+        that is positive: a negative F counts only while it is smaller than m.
         """
+        torch = self.torch
         bound: Bits = self.scratch.room("bound", low.shape, np.int16)
-        floats, bulge = _as_floats(bound), self.columns.bulges[interval]
-        self.torch.maximum(_as_floats(low), _as_floats(high), out=floats)
-        raised = _rounded_up(bulge * np.float32(1 + BFLOAT16_ROUNDING))
-        self.torch.addcmul(_rounded_up(bulge * margin), floats, raised, out=floats)
-        return bound
+        floats = _as_floats(bound)
+        pairs = [(_as_floats(low), level.low), (_as_floats(high), level.high)]
+        bulge = np.ones_like(margin)
+        if self.columns.turns:
+            bulge = self.columns.bulges[interval]
+            pairs = [(torch.maximum(_as_floats(low), _as_floats(high), out=floats), level.low)]
+        raised, added = _rounded_up(bulge * np.float32(1 + BFLOAT16_ROUNDING)), _rounded_up(bulge * margin)
+        over: list[Mask] = []
+        for (height, bar), name in zip(pairs, ("some", "others"), strict=False):
+            torch.addcmul(added, height, raised, out=floats)
+            bits = _as_bits(torch.from_numpy(bar).to(torch.bfloat16))[:, None]
+            over.append(np.greater_equal(bound, bits, out=self.scratch.room(name, low.shape, np.bool_)))
+        return over[0] if self.columns.turns else np.logical_or(over[0], over[1], out=over[0])
 
     def _dots(self, asked: Singles, query: Ints, column: Ints) -> tuple[Singles, Singles]:
         """Scores at both ends, of pairs that come in the order of the queries."""
@@ -220,15 +231,20 @@ class TorchMeeting:
             np.matmul(taken.reshape(-1, len(vector)), vector, out=scores[start:stop].reshape(-1))
         return scores[:, 0], scores[:, 1]
 
-    def _closer(self, met: Met, levels: list[Singles]) -> list[Met]:
+    def _closer(self, met: Met, levels: list[Levels]) -> list[Met]:
         """Of these pairs those that may come above the level, for every interval."""
         columns, found = self.columns, []
         slack = columns.slack[met.column]
         heights = [
-            of_first[met.column] * met.first + of_last[met.column] * met.last for of_first, of_last in columns.weights
+            of_first[met.column] * met.first + of_last[met.column] * met.last + slack
+            for of_first, of_last in columns.weights
         ]
-        for level, bulge, ends in zip(levels, columns.bulges, pairwise(heights), strict=True):
-            may = (np.maximum(*ends) + slack) * bulge[met.column] >= level[met.query]
+        for interval, ((low, high), level) in enumerate(zip(pairwise(heights), levels, strict=True)):
+            if columns.turns:
+                bulge = columns.bulges[interval][met.column]
+                may = np.maximum(low, high) * bulge >= np.where(level.low > 0, level.low, -np.inf)[met.query]
+            else:
+                may = (low >= level.low[met.query]) | (high >= level.high[met.query])
             found.append(met.where(may))
         return found
 
