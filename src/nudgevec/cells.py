@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +37,8 @@ _FEWEST_SCORES = 1 << 18
 # Where the scores come from a device, what is left for the host is many short steps: few threads, large groups.
 _CENTRAL_QUERIES = 2048
 _CENTRAL_THREADS = 4
+# Queries are put together by how many documents they have: lines are padded to the longest.
+_WIDTHS = 32, 256
 # One level for each line of a table.
 _EACH = slice(None), None
 
@@ -114,8 +116,8 @@ class Cutter:
         return _Begun(group, known, beginnings)
 
     def _finish(self, begun: _Begun, met: list[Met]) -> Cells:
-        roots = [self._node(*each) for each in zip(begun.beginnings, met, strict=True)]
-        leaves = cut(roots, self.motion, self.k)
+        roots = (self._roots(*each) for each in zip(begun.beginnings, met, strict=True))
+        leaves = cut(chain.from_iterable(roots), self.motion, self.k)
         return _exact_cells(leaves, begun.group.start, self.queries, self.motion, self.still, begun.known)
 
     def _beginning(self, span: tuple[float, float], labelled: Curves, rests: Curves) -> _Beginning:
@@ -136,29 +138,32 @@ class Cutter:
             asked = rests.reach(labels.at(_EACH)) & rests.reach(stills.at(_EACH))
         return _Beginning(span, labels, stills, labelled, alive, rests, *np.nonzero(asked))
 
-    def _node(self, beginning: _Beginning, met: Met) -> Node:
+    def _roots(self, beginning: _Beginning, met: Met) -> Iterator[Node]:
+        """An interval with all that may matter there, queries with few documents apart from those with many."""
         (low, high), labels, stills, labelled, alive, rests, line, place = beginning
         moving = self._moving_curves(met).between(low, high)
         if not self.motion.turns:
             may = moving.reach(labels.at(met.query)) & moving.reach(stills.at(met.query))
-            met, moving = met.where(may), Curves(*(values[may] for values in moving))
+            met, moving = met.where(may), moving.some(may)
         query = np.concatenate([met.query, line])
         column = np.concatenate([met.column, len(self.motion) + place])
         parts = zip(moving, rests, strict=True)
         curves = Curves(*(np.concatenate([moves, rest[line, place]]) for moves, rest in parts))
-        order = np.argsort(query, kind="stable")
-        used, number = np.unique(query[order], return_inverse=True)
-        layout = Layout(number, len(used))
-        documents = layout.curves(Curves(*(part[order] for part in curves)))
-        columns = layout.table(column[order], 0)
-        ahead = np.zeros(len(used), np.int64)
-        labelled = labelled.where(alive, used)
-        if len(used) and not self.motion.turns:
-            # Rays fall and rise together. What counts is how they do so beside a label.
-            some = np.argmax(alive[used], axis=1)[:, None]
-            beside = Curves(*(np.take_along_axis(values, some, axis=1) for values in labelled))
-            documents, labelled = documents.less(beside), labelled.less(beside)
-        return Node(0, low, high, used, columns, ahead, documents, labelled)
+        count = np.bincount(query, minlength=len(alive))
+        sort = np.searchsorted(_WIDTHS, count)
+        for each in np.flatnonzero(np.bincount(sort[count > 0])):
+            lines = np.flatnonzero((sort == each) & (count > 0))
+            some = np.flatnonzero(sort[query] == each)
+            some = some[np.argsort(query[some], kind="stable")]
+            layout = Layout(np.searchsorted(lines, query[some]), len(lines))
+            documents, labelled_here = layout.curves(curves.some(some)), labelled.where(alive, lines)
+            if not self.motion.turns:
+                # Rays fall and rise together. What counts is how they do so beside a label.
+                first = np.argmax(alive[lines], axis=1)[:, None]
+                beside = Curves(*(np.take_along_axis(values, first, axis=1) for values in labelled_here))
+                documents, labelled_here = documents.less(beside), labelled_here.less(beside)
+            ahead = np.zeros(len(lines), np.int64)
+            yield Node(0, low, high, lines, layout.table(column[some], 0), ahead, documents, labelled_here)
 
     def _moving_curves(self, met: Met) -> Curves:
         """Curves from scores at both ends."""

@@ -5,6 +5,7 @@ Everything is decided on float32 scores with a proven bound on their error, so t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -53,7 +54,7 @@ class Node(NamedTuple):
     labelled: Curves
 
 
-def cut(roots: list[Node], motion: Motion, k: int) -> list[Leaf]:
+def cut(roots: Iterable[Node], motion: Motion, k: int) -> list[Leaf]:
     """Cut all angles into leaves.
 
     A document is in question where it can be in the top k and can meet a label that can be there too. A

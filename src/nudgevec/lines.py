@@ -80,6 +80,10 @@ class Curves(NamedTuple):
         ends = {"at_low": self.at_low - other.at_low, "at_high": self.at_high - other.at_high}
         return self._replace(score=self.score - other.score, slope=self.slope - other.slope, **ends)
 
+    def some(self, which: Mask | Ints) -> Curves:
+        """Some of them."""
+        return Curves(*(values[which] for values in self))
+
     def where(self, mask: Mask, lines: Ints) -> Curves:
         """Some lines, with what the mask leaves out made padding."""
         pairs = zip(self, PADDING, strict=True)

@@ -19,7 +19,7 @@ from nudgevec.tiles import Single, Singles, Tile
 
 # Scores of one tile: 2 million float32, 8 MB.
 _TILE_SCORES = 1 << 21
-_FIRST_SCORES = 1 << 23
+_FIRST_SCORES = 1 << 22
 _QUERIES = 2048
 _FEWEST_QUERIES = 64
 

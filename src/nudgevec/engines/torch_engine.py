@@ -25,7 +25,7 @@ Bits = npt.NDArray[np.int16]
 
 # Scores of one tile: 4 million bfloat16, 8 MB.
 _TILE_SCORES = 1 << 22
-_FIRST_SCORES = 1 << 23
+_FIRST_SCORES = 1 << 22
 _AT_A_TIME = 512
 # More than the relative error of rounding to bfloat16 (8 bits of precision, to nearest).
 BFLOAT16_ROUNDING = 2.0**-8
