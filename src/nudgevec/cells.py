@@ -150,20 +150,22 @@ class Cutter:
         parts = zip(moving, rests, strict=True)
         curves = Curves(*(np.concatenate([moves, rest[line, place]]) for moves, rest in parts))
         count = np.bincount(query, minlength=len(alive))
-        sort = np.searchsorted(_WIDTHS, count)
-        for each in np.flatnonzero(np.bincount(sort[count > 0])):
-            lines = np.flatnonzero((sort == each) & (count > 0))
-            some = np.flatnonzero(sort[query] == each)
-            some = some[np.argsort(query[some], kind="stable")]
-            layout = Layout(np.searchsorted(lines, query[some]), len(lines))
-            documents, labelled_here = layout.curves(curves.some(some)), labelled.where(alive, lines)
-            if not self.motion.turns:
-                # Rays fall and rise together. What counts is how they do so beside a label.
-                first = np.argmax(alive[lines], axis=1)[:, None]
-                beside = Curves(*(np.take_along_axis(values, first, axis=1) for values in labelled_here))
-                documents, labelled_here = documents.less(beside), labelled_here.less(beside)
-            ahead = np.zeros(len(lines), np.int64)
-            yield Node(0, low, high, lines, layout.table(column[some], 0), ahead, documents, labelled_here)
+        size = np.where(count > 0, np.searchsorted(_WIDTHS, count), -1)
+        for each in range(len(_WIDTHS) + 1):
+            lines, some = np.flatnonzero(size == each), np.flatnonzero(size[query] == each)
+            if len(lines):
+                some = some[np.argsort(query[some], kind="stable")]
+                layout = Layout(np.searchsorted(lines, query[some]), len(lines))
+                documents, columns = layout.curves(curves.some(some)), layout.table(column[some], 0)
+                yield self._root((low, high), lines, columns, documents, labelled.where(alive, lines))
+
+    def _root(self, span: tuple[float, float], lines: Ints, columns: Ints, documents: Curves, labelled: Curves) -> Node:
+        if not self.motion.turns:
+            # Rays fall and rise together. What counts is how they do so beside a label.
+            label = np.argmax(labelled.at_low > -np.inf, axis=1)[:, None]
+            beside = Curves(*(np.take_along_axis(values, label, axis=1) for values in labelled))
+            documents, labelled = documents.less(beside), labelled.less(beside)
+        return Node(0, *span, lines, columns, np.zeros(len(lines), np.int64), documents, labelled)
 
     def _moving_curves(self, met: Met) -> Curves:
         """Curves from scores at both ends."""

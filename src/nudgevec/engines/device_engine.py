@@ -216,8 +216,8 @@ class DeviceMeeting:
             return torch.from_numpy(values).to(device)
 
         self.torch, self.device = torch, device
-        self.turns = columns.turns
-        self.first, self.last = sent(np.ascontiguousarray(columns.first)), sent(np.ascontiguousarray(columns.last))
+        self.turns, ends = columns.turns, sent(columns.ends)
+        self.first, self.last = ends[:, 0], ends[:, 1]
         self.weights = [(sent(of_first), sent(of_last)) for of_first, of_last in columns.weights]
         self.bulges, self.slack = [sent(bulge) for bulge in columns.bulges], sent(columns.slack)
 

@@ -23,10 +23,11 @@ from nudgevec.tiles import UNIT_ROUNDOFF, Singles, Tile, error_of
 Bits = npt.NDArray[np.int16]
 """Numbers in bfloat16, which NumPy does not know."""
 
-# Scores of one tile: 4 million bfloat16, 8 MB.
+# Scores of one tile.
 _TILE_SCORES = 1 << 22
 _FIRST_SCORES = 1 << 22
 _AT_A_TIME = 512
+_ROUND = 128
 # More than the relative error of rounding to bfloat16 (8 bits of precision, to nearest).
 BFLOAT16_ROUNDING = 2.0**-8
 
@@ -53,9 +54,13 @@ class TorchEngine(NumpyEngine):
 
 
 class _Coarse(NamedTuple):
-    """A tile in bfloat16, and a bound on the error of each query's scores."""
+    """A tile in bfloat16, how many documents it has, and a bound on the error of each query's scores.
+
+    Rows of zeros follow, up to a round number: PyTorch makes ready for every new shape, and that takes a while.
+    """
 
     rows: Any
+    documents: int
     margin: Floats
 
 
@@ -78,8 +83,9 @@ class TorchSieve(CpuSieve):
         self.lost = (exact - self.queries.double()).norm(dim=1).numpy() * (1 + 1e-6)
 
     def prepared(self, tile: Tile) -> _Coarse:
-        torch, dim = self.torch, tile.block.shape[1]
-        coarse = _as_floats(self.scratch.room("coarse", (len(tile), dim), np.int16))
+        torch, dim, count = self.torch, tile.block.shape[1], len(tile)
+        coarse = _as_floats(self.scratch.room("coarse", (-(-count // _ROUND) * _ROUND, dim), np.int16))
+        coarse[count:] = 0
         longest = 0.0
         # A few at a time stay in the cache from one step to the next.
         for part, some in tile.parts(_AT_A_TIME):
@@ -88,29 +94,34 @@ class TorchSieve(CpuSieve):
             longest = max(longest, length)
         adding = (2 * dim + 16) * UNIT_ROUNDOFF + error_of(dim)
         off = self.lost + BFLOAT16_ROUNDING / 2 + adding
-        return _Coarse(coarse, 1.02 * off * longest + 1e-30)
+        return _Coarse(coarse, count, 1.02 * off * longest + 1e-30)
 
     def over(self, prepared: _Coarse, floor: Floats, queries: slice) -> tuple[Ints, Ints, Floats, Floats]:
-        torch = self.torch
-        asked = self.queries[queries]
-        bits = self.scratch.room("scores", (len(asked), len(prepared.rows)), np.int16)
-        over = self.scratch.room("over", bits.shape, np.bool_)
-        margin = prepared.margin[queries]
         # A few queries at a time: their scores are compared while they are in the cache.
-        for part in slices(len(asked), _AT_A_TIME):
-            torch.mm(asked[part], prepared.rows.T, out=_as_floats(bits[part]))
-            level = floor[part]
-            if np.isneginf(level).any():
-                level = np.maximum(level, self._own_floor(bits[part]) - margin[part])
-            # Rounding keeps the order: a sum of at least the bar is rounded to at least the rounded bar.
-            bar = np.nextafter((level - margin[part]).astype(np.float32), np.float32(-np.inf))
-            bar_bits = _as_bits(torch.from_numpy(bar).to(torch.bfloat16))
-            np.greater_equal(bits[part], bar_bits[:, None], out=over[part])
+        parts = [
+            self._over(prepared, floor[part], self.queries[queries][part], prepared.margin[queries][part], part.start)
+            for part in slices(len(floor), _AT_A_TIME)
+        ]
+        query, number, low, high = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return query, number, low, high
+
+    def _over(
+        self, prepared: _Coarse, floor: Floats, asked: Any, margin: Floats, start: int
+    ) -> tuple[Ints, Ints, Floats, Floats]:
+        bits = self.scratch.room("scores", (len(asked), len(prepared.rows)), np.int16)
+        self.torch.mm(asked, prepared.rows.T, out=_as_floats(bits))
+        if np.isneginf(floor).any():
+            floor = np.maximum(floor, self._own_floor(bits[:, : prepared.documents]) - margin)
+        # Rounding keeps the order: a sum of at least the bar is rounded to at least the rounded bar.
+        bar = np.nextafter((floor - margin).astype(np.float32), np.float32(-np.inf))
+        over = self.scratch.room("over", bits.shape, np.bool_)
+        np.greater_equal(bits, _as_bits(bar)[:, None], out=over)
+        over[:, prepared.documents :] = False
         found = np.flatnonzero(over)
         query, number = np.divmod(found, bits.shape[1])
         score = _as_floats(bits.ravel()[found]).double().numpy()
         off = margin[query] + np.abs(score) * BFLOAT16_ROUNDING
-        return query, number, score - off, score + off
+        return query + start, number, score - off, score + off
 
     def _own_floor(self, scores: Bits) -> Floats:
         """What k documents of the tile itself reach, for every query."""
@@ -216,8 +227,9 @@ class TorchMeeting:
         over: list[Mask] = []
         for (height, bar), name in zip(pairs, ("some", "others"), strict=False):
             torch.addcmul(added, height, raised, out=floats)
-            bits = _as_bits(torch.from_numpy(bar).to(torch.bfloat16))[:, None]
-            over.append(np.greater_equal(bound, bits, out=self.scratch.room(name, low.shape, np.bool_)))
+            over.append(
+                np.greater_equal(bound, _as_bits(bar)[:, None], out=self.scratch.room(name, low.shape, np.bool_))
+            )
         return over[0] if self.columns.turns else np.logical_or(over[0], over[1], out=over[0])
 
     def _dots(self, asked: Singles, query: Ints, column: Ints) -> tuple[Singles, Singles]:
@@ -260,19 +272,20 @@ def _as_floats(bits: Bits) -> Any:
     return torch.from_numpy(bits).view(torch.bfloat16)
 
 
-def _as_bits(bar: Any) -> Bits:
-    """Levels to compare the bits of bfloat16 scores with: those of positive numbers sort like integers.
+def _as_bits(bar: Singles) -> Bits:
+    """Levels, rounded to bfloat16, to compare the bits of scores with: those of positive numbers sort like integers.
 
     A level that is not positive lets everything through: right, and slow for queries that fewer than k documents
     of the corpus agree with.
     """
-    torch = import_torch()
-    bits: Bits = torch.where(bar > 0, bar.view(torch.int16), torch.iinfo(torch.int16).min).numpy()
-    return bits
+    whole = bar.view(np.int32)
+    # bfloat16 is the upper half of float32; what lies halfway goes to the even one.
+    bits = (whole + 0x7FFF + ((whole >> 16) & 1)) >> 16
+    return np.where(bar > 0, bits, np.iinfo(np.int16).min).astype(np.int16)
 
 
 def _rounded_up(values: Singles) -> Any:
-    """Positive numbers in bfloat16, the next one above each: bfloat16 is the upper half of float32."""
+    """Positive numbers in bfloat16, the next one above each."""
     bits = (values.astype(np.float32).view(np.int32) + 0xFFFF) >> 16
     return _as_floats(bits.astype(np.int16))
 
