@@ -149,18 +149,17 @@ class TorchMeeting:
         self.scratch = scratch
         shape = columns.first.shape
         self.at = [torch.empty(shape, dtype=torch.bfloat16) for _ in columns.angles]
-        self.lost, self.longest = (np.zeros(len(columns.first), np.float32) for _ in range(2))
+        self.longest = np.zeros(len(columns.ends), np.float32)
 
         def fill(part: slice) -> None:
             for rows, (of_first, of_last) in zip(self.at, columns.weights, strict=True):
                 exact = columns.first[part] * of_first[part, None]
                 exact += columns.last[part] * of_last[part, None]
                 rows[part] = torch.from_numpy(exact)
-                self.longest[part] = np.maximum(self.longest[part], 1.001 * _lengths(exact))
-                exact -= rows[part].float().numpy()
-                self.lost[part] = np.maximum(self.lost[part], 1.001 * _lengths(exact))
+                length = np.sqrt(np.einsum("ij,ij->i", exact, exact))
+                self.longest[part] = np.maximum(self.longest[part], np.float32(1.001) * length)
 
-        everywhere(fill, len(columns.first))
+        everywhere(fill, len(columns.ends))
 
     def among(self, queries: Floats, levels: list[Levels], k: int) -> list[Met]:
         asked = queries.astype(np.float32)
@@ -187,13 +186,13 @@ class TorchMeeting:
         exact = torch.from_numpy(queries)
         asked = exact.to(torch.bfloat16)
         heights = [
-            self.scratch.room(f"at {angle}" if angle else "scores", (len(asked), len(self.lost)), np.int16)
+            self.scratch.room(f"at {angle}" if angle else "scores", (len(asked), len(self.longest)), np.int16)
             for angle in range(len(self.at))
         ]
         for height, rows in zip(heights, self.at, strict=True):
             torch.mm(asked, rows.T, out=_as_floats(height))
-        off = 1.01 * float((exact - asked.double()).norm(dim=1).max()) + 2 * queries.shape[1] * UNIT_ROUNDOFF
-        margin = self.columns.slack + self.lost + np.float32(off) * self.longest
+        lost = float((exact - asked.double()).norm(dim=1).max()) + BFLOAT16_ROUNDING / 2
+        margin = self.columns.slack + np.float32(1.01 * lost + 2 * queries.shape[1] * UNIT_ROUNDOFF) * self.longest
         # More by four roundings: what is made from it below is rounded on the way.
         return heights, np.float32(1 + 4 * BFLOAT16_ROUNDING) * margin + np.float32(1e-30)
 
@@ -259,11 +258,6 @@ class TorchMeeting:
                 may = (low >= level.low[met.query]) | (high >= level.high[met.query])
             found.append(met.where(may))
         return found
-
-
-def _lengths(rows: Singles) -> Singles:
-    length: Singles = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    return length
 
 
 def _as_floats(bits: Bits) -> Any:
