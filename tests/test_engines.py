@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from nudgevec.engines.device_engine import DeviceEngine, DeviceMeeting
 from nudgevec.engines.numpy_engine import NumpyMeeting, Scratch
 from nudgevec.engines.torch_engine import TorchMeeting
 from nudgevec.errors import OptionError
-from nudgevec.lines import Levels
+from nudgevec.lines import Bars, Levels
 from nudgevec.motion import Motion
 from nudgevec.nearest import nearest
 from problems import learnable
@@ -152,19 +153,26 @@ def test_no_moving_document_is_missed(turns, k, cross):
     )
     columns = cells._columns(motion, 2)
     first, slope = queries @ motion.start.T / motion.units, queries @ motion.direction.T
-    heights = [first * np.cos(np.minimum(phi, stop)) + slope * np.sin(np.minimum(phi, stop)) for phi in columns.angles]
+
+    def scores(phi):
+        return first * np.cos(np.minimum(phi, stop)) + slope * np.sin(np.minimum(phi, stop))
+
     levels = np.array([-0.1, 0.0, 1e-6, 1e-5, 1e-4, 1e-3, 0.1, 0.4])
-    asked = [Levels(*np.float32(random.choice(levels, (2, 40)))) for _ in columns.angles[1:]]
+    spans = list(pairwise(columns.angles))
+    asked = [Bars(*(Levels(*each) for each in np.float32(random.choice(levels, (2, 2, 40))))) for _ in spans]
     if turns:
-        asked = [Levels(each.low, each.low) for each in asked]
+        asked = [Bars(*(Levels(each.low, each.low) for each in bars)) for bars in asked]
     rooms = Scratch([])
     meetings = NumpyMeeting(columns, rooms), TorchMeeting(columns, rooms), DeviceMeeting(columns, torch.device("cpu"))
     for kind in meetings:
         for interval, met in enumerate(kind.among(queries, asked, k)):
-            low, high = heights[interval : interval + 2]
+            low, high = (scores(phi) for phi in spans[interval])
+            top = np.max([scores(phi) for phi in np.linspace(*spans[interval], 60)], axis=0)
             kept = np.sort(np.minimum(low, high), axis=1)[:, -k]
             reaches = np.maximum(low, high) >= kept[:, None]
-            reaches &= (low >= asked[interval].low[:, None]) | (high >= asked[interval].high[:, None])
+            for bar in asked[interval]:
+                above = top >= bar.low[:, None] if turns else (low >= bar.low[:, None]) | (high >= bar.high[:, None])
+                reaches &= above
             listed = np.zeros_like(reaches)
             listed[met.query, met.column] = True
             assert (listed | ~reaches).all()

@@ -579,6 +579,22 @@ def test_from_clicks_to_a_patched_store(kind, tmp_path, monkeypatch, capsys):
     assert "nothing to take back" in capsys.readouterr().err
 
 
+def test_a_method_that_does_not_suit_the_store_is_refused_before_tuning(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    corpus, asked, qrels = disk.texts()
+    store = Postgres(tmp_path, metric="cosine")
+    store.fill(static.embed(list(corpus.values())), list(corpus))
+    store.index()
+    with open("clicks.jsonl", "w") as file:
+        for query, grades in qrels.items():
+            file.write(json.dumps({"query": asked[query], "document": next(iter(grades)), "signal": "click"}) + "\n")
+    tune = ["tune", "--store", store.url, "--labels", "clicks.jsonl", "--embedder", "static", "--out", "run"]
+    assert cli.main([*tune, "--method", "M"]) == 1
+    assert "compares by cosine, and NUDGE-M is right for inner product only: use --method N" in capsys.readouterr().err
+    assert not Path("run").exists()
+    assert cli.main([*tune, "--method", "M+N", "--guard", "0"]) == 0
+
+
 def test_a_log_and_a_file_of_events_say_the_same(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     corpus, asked, qrels = disk.texts()

@@ -21,7 +21,7 @@ from nudgevec.corpus import Floats, Ints
 from nudgevec.cutting import Leaf, Node, cut, label_range
 from nudgevec.engines import Columns, Met
 from nudgevec.labels import Labels
-from nudgevec.lines import Curves, Layout, Levels, Mask, kth_largest
+from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, kth_largest
 from nudgevec.motion import Motion, height
 from nudgevec.nearest import Nearest, Scan, pair_dots
 from nudgevec.parallel import everywhere, ordered
@@ -96,17 +96,14 @@ class Cutter:
         for first in range(0, len(begun), together):
             some = begun[first : first + together]
             asked = self.queries[some[0].group.start : some[-1].group.stop]
-            levels = [
-                Levels(*(np.concatenate(ends) for ends in zip(*each, strict=True)))
-                for each in zip(*(one.levels for one in some), strict=True)
-            ]
-            met = self.meeting.among(asked, levels, self.k)
+            bars = [Bars.joined(each) for each in zip(*(one.bars for one in some), strict=True)]
+            met = self.meeting.among(asked, bars, self.k)
             for one in some:
                 yield partial(self._finish, one, [each.part(one.group, some[0].group.start) for each in met])
 
     def _cells(self, group: slice) -> Cells:
         begun = self._begin(group)
-        return self._finish(begun, self.meeting.among(self.queries[group], begun.levels, self.k))
+        return self._finish(begun, self.meeting.among(self.queries[group], begun.bars, self.k))
 
     def _begin(self, group: slice) -> _Begun:
         known = _Known.of(self.labels, group, self.motion, self.still)
@@ -136,15 +133,16 @@ class Cutter:
             below = (height - labelled.slack for height in (labelled.at_low, labelled.at_high))
             labels = Levels(*(np.where(alive, each, np.float32(np.inf)).min(axis=1, initial=np.inf) for each in below))
             asked = rests.reach(labels.at(_EACH)) & rests.reach(stills.at(_EACH))
-        return _Beginning(span, labels, stills, labelled, alive, rests, *np.nonzero(asked))
+        return _Beginning(span, Bars(labels, stills), labelled, alive, rests, *np.nonzero(asked))
 
     def _roots(self, beginning: _Beginning, met: Met) -> Iterator[Node]:
         """An interval with all that may matter there, queries with few documents apart from those with many."""
-        (low, high), labels, stills, labelled, alive, rests, line, place = beginning
+        (low, high), bars, labelled, alive, rests, line, place = beginning
         moving = self._moving_curves(met).between(low, high)
-        if not self.motion.turns:
-            may = moving.reach(labels.at(met.query)) & moving.reach(stills.at(met.query))
-            met, moving = met.where(may), moving.some(may)
+        at_low, at_high = ((end + moving.slack).astype(np.float64) for end in (moving.at_low, moving.at_high))
+        over = (self.columns.above(met.column, at_low, at_high, levels.at(met.query)) for levels in bars)
+        may = np.logical_and(*over)
+        met, moving = met.where(may), moving.some(may)
         query = np.concatenate([met.query, line])
         column = np.concatenate([met.column, len(self.motion) + place])
         parts = zip(moving, rests, strict=True)
@@ -203,13 +201,11 @@ class Cutter:
 
 
 class _Beginning(NamedTuple):
-    """What is known of an interval before looking at the moving documents: to matter, they have to come above one of
-    the labels and above the k-th still document. And the labels, the still documents, and (line, place) of those of
-    them that may matter."""
+    """What is known of an interval before looking at the moving documents: what they have to come above, the labels,
+    the still documents, and (line, place) of those of them that may matter."""
 
     span: tuple[float, float]
-    labels: Levels
-    stills: Levels
+    bars: Bars
     labelled: Curves
     alive: Mask
     rests: Curves
@@ -225,8 +221,8 @@ class _Begun(NamedTuple):
     beginnings: list[_Beginning]
 
     @property
-    def levels(self) -> list[Levels]:
-        return [each.labels.or_rather(each.stills) for each in self.beginnings]
+    def bars(self) -> list[Bars]:
+        return [each.bars for each in self.beginnings]
 
 
 def _columns(motion: Motion, rays: int) -> Columns:
@@ -264,6 +260,7 @@ def _columns(motion: Motion, rays: int) -> Columns:
     return Columns(
         ends,
         motion.turns,
+        motion.stop,
         angles,
         [(of_first.astype(np.float32), of_last.astype(np.float32)) for of_first, of_last in weights],
         [bulge.astype(np.float32) for bulge in bulges],

@@ -23,12 +23,16 @@ Qrels = dict[str, Grades]
 
 @dataclass(frozen=True)
 class Items:
-    """Documents or queries: ids, and texts, vectors or files of images in the same order."""
+    """Documents or queries: ids, and texts, vectors or files of images in the same order.
+
+    ``compared_by`` is the metric of the store they are in, where it has one.
+    """
 
     ids: Sequence[str]
     texts: Sequence[str] | None = None
     vectors: Array | Corpus | None = None
     images: Sequence[Path] | None = None
+    compared_by: str | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

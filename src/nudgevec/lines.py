@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +38,24 @@ class Levels(NamedTuple):
         """
         better = np.minimum(*other) > np.minimum(*self)
         return Levels(*(np.where(better, theirs, ours) for ours, theirs in zip(self, other, strict=True)))
+
+
+class Bars(NamedTuple):
+    """To matter in an interval, a document has to come above one of the labels and above the k-th still document."""
+
+    labels: Levels
+    stills: Levels
+
+    @property
+    def stricter(self) -> Levels:
+        return self.labels.or_rather(self.stills)
+
+    @classmethod
+    def joined(cls, parts: Iterable[Bars]) -> Bars:
+        """Those of several groups of lines, one after the other."""
+        ends = zip(*(chain(*each) for each in parts), strict=True)
+        low, high, low_still, high_still = (np.concatenate(each) for each in ends)
+        return cls(Levels(low, high), Levels(low_still, high_still))
 
 
 class Curves(NamedTuple):

@@ -197,6 +197,21 @@ def bulged(lower: Reals, upper: Reals, arc: Reals) -> tuple[Reals, Reals]:
     return np.where(lower < 0, lower * factor, lower), np.where(upper > 0, upper * factor, upper)
 
 
+def peak(first: Floats, last: Floats, stop: Floats) -> Floats:
+    """The highest a turning document comes on its way, given its scores at both ends.
+
+    It is on top in between where each end is higher than the other one's shadow on it; that is where the sinusoid
+    through both has its radius. (On the shortest ways the radius would be lost in rounding, and hardly differs.)
+    """
+    shadow = np.cos(stop)
+    inside = (last > first * shadow) & (first > last * shadow)
+    square = np.square(first) + np.square(last) - 2 * first * last * shadow
+    short = stop < 1e-3
+    radius = np.sqrt(np.maximum(square, 0.0)) / np.where(short, 1.0, np.sin(stop)) * (1 + 1e-6)
+    higher = np.maximum(first, last)
+    return np.where(short, higher + 1e-6 * np.abs(higher), np.where(inside, radius, higher))
+
+
 def height(score: Reals, slope: Reals, stop: Reals, phi: Reals | np.floating[Any]) -> Reals:
     """The score curve f(phi) above, in the precision of its arguments."""
     angle = np.minimum(phi, stop)

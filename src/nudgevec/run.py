@@ -204,6 +204,12 @@ def tune(ready: Ready, method: str = "N", metric: str = "ndcg@10", *, engine: st
     if method not in METHODS:
         raise OptionError(f"unknown method {method!r}: use one of {', '.join(METHODS)}")
     tuner = METHODS[method](metric, engine=engine, guard=guard)
+    compared_by = ready.collection.documents.compared_by
+    if compared_by not in (None, "dot") and tuner.similarity == "dot":
+        raise OptionError(
+            f"{ready.collection.where} compares by {compared_by}, and NUDGE-{method} is right for inner product only: "
+            "use --method N"
+        )
     sides = {name: (part.vectors, part.labels) for name, part in ready.sides.items()}
     tuner.fit(ready.documents, sides[TRAIN], sides[VALIDATION])
     patch = tuner.patch_

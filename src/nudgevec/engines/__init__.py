@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from nudgevec.corpus import Floats, Ints
 from nudgevec.errors import OptionError
-from nudgevec.lines import Levels
+from nudgevec.lines import Bars, Levels, Mask
+from nudgevec.motion import peak
 from nudgevec.tiles import Singles, Tile
 
 ENGINES = ("auto", "numpy", "torch")
@@ -61,10 +62,13 @@ class Columns(NamedTuple):
     documents that turn (``turns``) come at most ``bulges[i]`` times as high as at the higher of both (see
     ``motion.bulged``). Straight rays have no bulges: one that is below another at both angles is below it all the
     way. ``slack`` bounds the error of any such score. All but ``angles`` have one entry per document.
+
+    ``above`` tells which pairs come above levels, given what their scores at both ends of an interval are at most.
     """
 
     ends: Singles
     turns: bool
+    stop: Floats
     angles: list[float]
     weights: list[tuple[Singles, Singles]]
     bulges: list[Singles]
@@ -77,6 +81,11 @@ class Columns(NamedTuple):
     @property
     def last(self) -> Singles:
         return self.ends[:, 1]
+
+    def above(self, column: Ints, low: Floats, high: Floats, levels: Levels) -> Mask:
+        if self.turns:
+            return peak(low, high, self.stop[column]) >= levels.low
+        return (low >= levels.low) | (high >= levels.high)
 
 
 class Met(NamedTuple):
@@ -103,9 +112,9 @@ class Meeting(Protocol):
     def at_once(self) -> int:
         """How many scores to ask for at a time, from one thread; 0 to ask from many threads."""
 
-    def among(self, queries: Floats, levels: list[Levels], k: int) -> list[Met]:
-        """For every interval between two angles: the columns that come above each query's levels there, in the order
-        of the queries. Where these are many, what k columns never fall below may be the level."""
+    def among(self, queries: Floats, bars: list[Bars], k: int) -> list[Met]:
+        """For every interval between two angles: the columns that may matter to each query, and some more, in the
+        order of the queries. Where they are many, those below what k columns never fall below are left out too."""
 
 
 class Engine(Protocol):

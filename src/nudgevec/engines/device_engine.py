@@ -21,7 +21,7 @@ from nudgevec import parallel
 from nudgevec.corpus import Floats
 from nudgevec.engines import Columns, Met, Result, Survivors, many
 from nudgevec.engines.torch_engine import BFLOAT16_ROUNDING, import_torch
-from nudgevec.lines import Levels
+from nudgevec.lines import Bars, Levels
 from nudgevec.tiles import UNIT_ROUNDOFF, Singles, Tile, error_of
 
 # One tile: so many bytes of float32 vectors, and scores in bfloat16.
@@ -221,15 +221,15 @@ class DeviceMeeting:
         self.weights = [(sent(of_first), sent(of_last)) for of_first, of_last in columns.weights]
         self.bulges, self.slack = [sent(bulge) for bulge in columns.bulges], sent(columns.slack)
 
-    def among(self, queries: Floats, levels: list[Levels], k: int) -> list[Met]:
+    def among(self, queries: Floats, bars: list[Bars], k: int) -> list[Met]:
         torch = self.torch
         asked = torch.from_numpy(queries).to(self.device).float()
         with _full_precision(torch):
             first, last = asked @ self.first.T, asked @ self.last.T
         low, found = first, []
-        for interval, level in enumerate(levels):
+        for interval, level in enumerate(each.stricter for each in bars):
             high = last
-            if interval < len(levels) - 1:
+            if interval < len(bars) - 1:
                 of_first, of_last = self.weights[interval + 1]
                 high = first * of_first + last * of_last
             over = self._over(low, high, interval, level)
@@ -244,11 +244,11 @@ class DeviceMeeting:
 
     def _over(self, low: Any, high: Any, interval: int, level: Levels) -> Any:
         """Where a column may come above the level."""
-        bars = [self.torch.from_numpy(each).to(self.device)[:, None] for each in level]
+        low_bar, high_bar = (self.torch.from_numpy(each).to(self.device)[:, None] for each in level)
         if self.turns:
             bound = (self.torch.maximum(low, high) + self.slack) * self.bulges[interval]
-            return bound >= self.torch.where(bars[0] > 0, bars[0], -self.torch.inf)
-        return (low + self.slack >= bars[0]) | (high + self.slack >= bars[1])
+            return bound >= self.torch.where(low_bar > 0, low_bar, -self.torch.inf)
+        return (low + self.slack >= low_bar) | (high + self.slack >= high_bar)
 
     def _kth_largest(self, lower: Any, k: int) -> Any:
         """A height that at least k columns are above, as ``lines.kth_largest``."""

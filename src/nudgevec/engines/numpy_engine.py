@@ -13,7 +13,7 @@ import numpy.typing as npt
 from nudgevec import parallel
 from nudgevec.corpus import Floats, Ints
 from nudgevec.engines import Columns, Meeting, Met, Result, Survivors, kth_of_maxima, many
-from nudgevec.lines import Levels, Mask, kth_largest
+from nudgevec.lines import Bars, Levels, Mask, kth_largest
 from nudgevec.parallel import ordered
 from nudgevec.tiles import Single, Singles, Tile
 
@@ -129,7 +129,7 @@ class NumpyMeeting:
         self.columns = columns
         self.scratch = scratch
 
-    def among(self, queries: Floats, levels: list[Levels], k: int) -> list[Met]:
+    def among(self, queries: Floats, bars: list[Bars], k: int) -> list[Met]:
         columns = self.columns
         asked = queries.astype(np.float32)
         shape = len(asked), len(columns.ends)
@@ -140,9 +140,9 @@ class NumpyMeeting:
         first = np.matmul(asked, columns.first.T, out=room("scores"))
         last = np.matmul(asked, columns.last.T, out=room("last"))
         low, found, bound = first, [], room("bound")
-        for interval, level in enumerate(levels):
+        for interval, level in enumerate(each.stricter for each in bars):
             high = last
-            if interval < len(levels) - 1:
+            if interval < len(bars) - 1:
                 of_first, of_last = columns.weights[interval + 1]
                 high = np.multiply(first, of_first, out=room("odd" if interval % 2 else "even"))
                 high += np.multiply(last, of_last, out=bound)

@@ -16,7 +16,7 @@ from nudgevec.corpus import Floats, Ints, rows_of
 from nudgevec.engines import Columns, Met, kth_of_maxima, many
 from nudgevec.engines.numpy_engine import CpuSieve, NumpyEngine, Scratch
 from nudgevec.errors import MissingExtraError
-from nudgevec.lines import Levels, Mask, kth_largest
+from nudgevec.lines import Bars, Levels, Mask, kth_largest
 from nudgevec.parallel import everywhere, slices
 from nudgevec.tiles import UNIT_ROUNDOFF, Singles, Tile, error_of
 
@@ -135,7 +135,7 @@ class TorchSieve(CpuSieve):
 
 
 class TorchMeeting:
-    """Filters moving documents with a bfloat16 product for every angle, then with float32 scores of what is left.
+    """Filters moving documents with a bfloat16 product for every angle; what is left is scored in float32.
 
     The error of a product is bounded as above. Positive numbers in bfloat16 sort like their bits, so most of what
     follows the products is done on integers; negative ones stay below all of them, and levels are positive or none.
@@ -161,24 +161,29 @@ class TorchMeeting:
 
         everywhere(fill, len(columns.ends))
 
-    def among(self, queries: Floats, levels: list[Levels], k: int) -> list[Met]:
-        asked = queries.astype(np.float32)
+    def among(self, queries: Floats, bars: list[Bars], k: int) -> list[Met]:
         heights, margin = self._products(queries)
         shape = heights[0].shape
         over = self.scratch.room("over", shape, np.bool_)
         over[:] = False
-        used = []
-        for interval, level in enumerate(levels):
+        for interval, level in enumerate(each.stricter for each in bars):
             low, high = heights[interval : interval + 2]
             some = self._over(low, high, margin, interval, level)
-            if np.count_nonzero(some) > many(k) * len(asked):
+            if np.count_nonzero(some) > many(k) * len(queries):
                 reached = self._reached(low, high, margin, k)
-                level = level.or_rather(Levels(reached, reached))
-                some = self._over(low, high, margin, interval, level)
+                some = self._over(low, high, margin, interval, level.or_rather(Levels(reached, reached)))
             over |= some
-            used.append(level)
-        query, column = np.divmod(np.flatnonzero(over), shape[1])
-        return self._closer(Met(query, column, *self._dots(asked, query, column)), used)
+        found = np.flatnonzero(over)
+        query, column = np.divmod(found, shape[1])
+        most = [self._at_most(height.ravel()[found], margin[column]) for height in heights]
+        may = [
+            np.logical_and(*(self.columns.above(column, *ends, levels.at(query)) for levels in each))
+            for each, ends in zip(bars, pairwise(most), strict=True)
+        ]
+        some = np.logical_or.reduce(may)
+        query, column = query[some], column[some]
+        met = Met(query, column, *self._dots(queries.astype(np.float32), query, column))
+        return [met.where(each[some]) for each in may]
 
     def _products(self, queries: Floats) -> tuple[list[Bits], Singles]:
         """Scores at every angle, and for every column what they may be off by (before they were rounded)."""
@@ -242,22 +247,10 @@ class TorchMeeting:
             np.matmul(taken.reshape(-1, len(vector)), vector, out=scores[start:stop].reshape(-1))
         return scores[:, 0], scores[:, 1]
 
-    def _closer(self, met: Met, levels: list[Levels]) -> list[Met]:
-        """Of these pairs those that may come above the level, for every interval."""
-        columns, found = self.columns, []
-        slack = columns.slack[met.column]
-        heights = [
-            of_first[met.column] * met.first + of_last[met.column] * met.last + slack
-            for of_first, of_last in columns.weights
-        ]
-        for interval, ((low, high), level) in enumerate(zip(pairwise(heights), levels, strict=True)):
-            if columns.turns:
-                bulge = columns.bulges[interval][met.column]
-                may = np.maximum(low, high) * bulge >= np.where(level.low > 0, level.low, -np.inf)[met.query]
-            else:
-                may = (low >= level.low[met.query]) | (high >= level.high[met.query])
-            found.append(met.where(may))
-        return found
+    def _at_most(self, height: Bits, margin: Singles) -> Floats:
+        """What scores are at most, given their products."""
+        product: Floats = _as_floats(height).double().numpy()
+        return product + np.abs(product) * BFLOAT16_ROUNDING + margin
 
 
 def _as_floats(bits: Bits) -> Any:
