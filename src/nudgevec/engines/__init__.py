@@ -17,6 +17,7 @@ from nudgevec.corpus import Floats, Ints
 from nudgevec.errors import OptionError
 from nudgevec.lines import Bars, Levels, Mask
 from nudgevec.motion import peak
+from nudgevec.parallel import slices
 from nudgevec.tiles import Singles, Tile
 
 ENGINES = ("auto", "numpy", "torch")
@@ -177,8 +178,17 @@ def _torch_pays(work: float) -> bool:
 
 
 def many(k: int) -> int:
-    """Where levels leave more columns than this in question per query, it pays to ask what k of them reach."""
+    """With more columns in question than this, it pays to ask what k of them reach."""
     return 64 + 8 * k
+
+
+def crowded(over: Mask, k: int) -> Iterator[Ints]:
+    """The lines with so many, a few at a time."""
+    lines = np.arange(len(over))
+    if np.count_nonzero(over) <= many(k) * len(over):
+        count = np.bincount(np.flatnonzero(over) // max(1, over.shape[1]), minlength=len(over))
+        lines = np.flatnonzero(count > many(k))
+    return (lines[part] for part in slices(len(lines), 64))
 
 
 def kth_of_maxima(maxima: Singles, k: int) -> Singles:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from nudgevec import parallel
 from nudgevec.corpus import Floats, Ints
-from nudgevec.engines import Columns, Meeting, Met, Result, Survivors, kth_of_maxima, many
+from nudgevec.engines import Columns, Meeting, Met, Result, Survivors, crowded, kth_of_maxima
 from nudgevec.lines import Bars, Levels, Mask, kth_largest
 from nudgevec.parallel import ordered
 from nudgevec.tiles import Single, Singles, Tile
@@ -146,22 +146,21 @@ class NumpyMeeting:
                 of_first, of_last = columns.weights[interval + 1]
                 high = np.multiply(first, of_first, out=room("odd" if interval % 2 else "even"))
                 high += np.multiply(last, of_last, out=bound)
-            over = self._over(low, high, interval, level)
-            if np.count_nonzero(over) > many(k) * len(asked):
-                np.minimum(low, high, out=bound)
-                bound -= columns.slack
-                reached = kth_largest(bound, np.full(len(bound), k))
-                over = self._over(low, high, interval, level.or_rather(Levels(reached, reached)))
+            over = self._over(low, high, interval, level, room("over", np.bool_))
+            for lines in crowded(over, k):
+                ends = low[lines], high[lines]
+                reached = kth_largest(np.minimum(*ends) - columns.slack, np.full(len(lines), k))
+                stricter = level.at(lines).or_rather(Levels(reached, reached))
+                over[lines] = self._over(*ends, interval, stricter, np.empty(ends[0].shape, np.bool_))
             query, column = np.divmod(np.flatnonzero(over), shape[1])
             found.append(Met(query, column, first[query, column], last[query, column]))
             low = high
         return found
 
-    def _over(self, low: Singles, high: Singles, interval: int, level: Levels) -> Mask:
+    def _over(self, low: Singles, high: Singles, interval: int, level: Levels, over: Mask) -> Mask:
         """Where a column may come above the level."""
         columns = self.columns
         bound = self.scratch.room("bound", low.shape, np.float32)
-        over: Mask = self.scratch.room("over", low.shape, np.bool_)
         if columns.turns:
             # Bounds on a sinusoid are these where they are positive; what is not is left to those who look closer.
             bar = np.where(level.low > 0, level.low, np.float32(-np.inf))
@@ -169,10 +168,10 @@ class NumpyMeeting:
             bound += columns.slack
             bound *= columns.bulges[interval]
             np.greater_equal(bound, bar[:, None], out=over)
-            return over
-        np.greater_equal(np.add(low, columns.slack, out=bound), level.low[:, None], out=over)
-        some = self.scratch.room("some", low.shape, np.bool_)
-        over |= np.greater_equal(np.add(high, columns.slack, out=bound), level.high[:, None], out=some)
+        else:
+            np.greater_equal(np.add(low, columns.slack, out=bound), level.low[:, None], out=over)
+            some = self.scratch.room("some", low.shape, np.bool_)
+            over |= np.greater_equal(np.add(high, columns.slack, out=bound), level.high[:, None], out=some)
         return over
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.corpus import Floats, Ints, rows_of
-from nudgevec.engines import Columns, Met, kth_of_maxima, many
+from nudgevec.engines import Columns, Met, crowded, kth_of_maxima
 from nudgevec.engines.numpy_engine import CpuSieve, NumpyEngine, Scratch
 from nudgevec.errors import MissingExtraError
 from nudgevec.lines import Bars, Levels, Mask, kth_largest
@@ -168,10 +168,12 @@ class TorchMeeting:
         over[:] = False
         for interval, level in enumerate(each.stricter for each in bars):
             low, high = heights[interval : interval + 2]
-            some = self._over(low, high, margin, interval, level)
-            if np.count_nonzero(some) > many(k) * len(queries):
-                reached = self._reached(low, high, margin, k)
-                some = self._over(low, high, margin, interval, level.or_rather(Levels(reached, reached)))
+            some = self._over(low, high, margin, interval, level, self.scratch.room("some", shape, np.bool_))
+            for lines in crowded(some, k):
+                ends = low[lines], high[lines]
+                reached = self._reached(*ends, margin, k)
+                stricter = level.at(lines).or_rather(Levels(reached, reached))
+                some[lines] = self._over(*ends, margin, interval, stricter, np.empty(ends[0].shape, np.bool_))
             over |= some
         found = np.flatnonzero(over)
         query, column = np.divmod(found, shape[1])
@@ -213,7 +215,7 @@ class TorchMeeting:
         reached = _kth_largest(bound, k) * np.float32(1 - 4 * BFLOAT16_ROUNDING)
         return np.where(reached > 0, reached, np.float32(-np.inf))
 
-    def _over(self, low: Bits, high: Bits, margin: Singles, interval: int, level: Levels) -> Mask:
+    def _over(self, low: Bits, high: Bits, margin: Singles, interval: int, level: Levels, over: Mask) -> Mask:
         """Where a column may come above the level.
 
         In the same terms it comes up to b (F + u |F| + m), for a bulge b. b (1 + u) F + b m (1 + 4u) is not less where
@@ -228,13 +230,13 @@ class TorchMeeting:
             bulge = self.columns.bulges[interval]
             pairs = [(torch.maximum(_as_floats(low), _as_floats(high), out=floats), level.low)]
         raised, added = _rounded_up(bulge * np.float32(1 + BFLOAT16_ROUNDING)), _rounded_up(bulge * margin)
-        over: list[Mask] = []
-        for (height, bar), name in zip(pairs, ("some", "others"), strict=False):
+        others = self.scratch.room("others", low.shape, np.bool_)
+        for (height, bar), target in zip(pairs, (over, others), strict=False):
             torch.addcmul(added, height, raised, out=floats)
-            over.append(
-                np.greater_equal(bound, _as_bits(bar)[:, None], out=self.scratch.room(name, low.shape, np.bool_))
-            )
-        return over[0] if self.columns.turns else np.logical_or(over[0], over[1], out=over[0])
+            np.greater_equal(bound, _as_bits(bar)[:, None], out=target)
+        if not self.columns.turns:
+            over |= others
+        return over
 
     def _dots(self, asked: Singles, query: Ints, column: Ints) -> tuple[Singles, Singles]:
         """Scores at both ends, of pairs that come in the order of the queries."""
