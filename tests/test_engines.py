@@ -179,6 +179,35 @@ def test_no_moving_document_is_missed(turns, k, cross):
             np.testing.assert_allclose(met.first, first[met.query, met.column], atol=1e-5)
 
 
+def misrounded(upward):
+    """A vector that rounding to bfloat16 takes nearer to a query of ones, or farther, as much as it can."""
+    agrees = np.arange(256) < 141
+    size = 1 + 2.0**-8 * np.where(agrees == upward, 1.02, 0.98)
+    return np.where(agrees, size, -size) / 16
+
+
+def test_the_worst_that_rounding_can_do_to_the_scan(engine):
+    documents = np.stack([misrounded(upward=True)] * 6 + [misrounded(upward=False)]).astype(np.float32)
+    documents[6, 0] = 1.25 / 16
+    queries = np.full((1, 256), 1 / 16)
+    scores = documents.astype(np.float64) @ queries[0]
+    assert scores[6] > scores[0]
+    found = nearest(Reader(documents), queries, 3, cosine=False, engine=engines.pick(engine, 0))
+    assert found.row.tolist() == [[6, 0, 1]]
+
+
+def test_the_worst_that_rounding_can_do_to_moving_documents():
+    moving = misrounded(upward=False)[None]
+    motion = Motion(np.arange(1), moving, np.ones(1), moving, np.full(1, np.pi / 2), np.ones(1, np.int64), turns=False)
+    queries, columns = np.full((1, 256), 1 / 16), cells._columns(motion, 2)
+    reached, never = np.float32((queries @ moving.T)[0] - 3e-4), np.ones(1, np.float32)
+    bars = [Bars(level, level) for level in (Levels(reached, never), Levels(never, reached))]
+    rooms = Scratch([])
+    meetings = NumpyMeeting(columns, rooms), TorchMeeting(columns, rooms), DeviceMeeting(columns, torch.device("cpu"))
+    for kind in meetings:
+        assert [met.column.tolist() for met in kind.among(queries, bars, 1)] == [[0], [0]]
+
+
 @pytest.mark.parametrize("method", [NudgeN, NudgeM])
 def test_nothing_that_moves(engine, method):
     documents = np.eye(30)

@@ -63,8 +63,6 @@ class Columns(NamedTuple):
     documents that turn (``turns``) come at most ``bulges[i]`` times as high as at the higher of both (see
     ``motion.bulged``). Straight rays have no bulges: one that is below another at both angles is below it all the
     way. ``slack`` bounds the error of any such score. All but ``angles`` have one entry per document.
-
-    ``above`` tells which pairs come above levels, given what their scores at both ends of an interval are at most.
     """
 
     ends: Singles
@@ -84,6 +82,8 @@ class Columns(NamedTuple):
         return self.ends[:, 1]
 
     def above(self, column: Ints, low: Floats, high: Floats, levels: Levels) -> Mask:
+        """Which documents may come above levels in an interval (where they turn: on their whole way), given what
+        their scores at both ends are at most."""
         if self.turns:
             return peak(low, high, self.stop[column]) >= levels.low
         return (low >= levels.low) | (high >= levels.high)

@@ -68,7 +68,7 @@ class TorchSieve(CpuSieve):
     """Filters with bfloat16 products, queries by rows and documents by columns.
 
     The error of a score, for a unit query q and a row x, is at most |q - q'| |x'| + |q| |x - x'| for the
-    rounding of both (measured for q, half a unit in the last place for x: to measure it takes as long as to round),
+    rounding of both (measured for q, bounded for x: to measure it takes as long as to round),
     2 d u |q'| |x'| for adding up in float32, and the error of x itself. The result is rounded to bfloat16 once more,
     which keeps the order.
     """
@@ -93,7 +93,7 @@ class TorchSieve(CpuSieve):
             coarse[part] = torch.from_numpy(rows if rows.flags.writeable else rows.copy())
             longest = max(longest, length)
         adding = (2 * dim + 16) * UNIT_ROUNDOFF + error_of(dim)
-        off = self.lost + BFLOAT16_ROUNDING / 2 + adding
+        off = self.lost + BFLOAT16_ROUNDING + adding
         return _Coarse(coarse, count, 1.02 * off * longest + 1e-30)
 
     def over(self, prepared: _Coarse, floor: Floats, queries: slice) -> tuple[Ints, Ints, Floats, Floats]:
@@ -198,7 +198,7 @@ class TorchMeeting:
         ]
         for height, rows in zip(heights, self.at, strict=True):
             torch.mm(asked, rows.T, out=_as_floats(height))
-        lost = float((exact - asked.double()).norm(dim=1).max()) + BFLOAT16_ROUNDING / 2
+        lost = float((exact - asked.double()).norm(dim=1).max()) + BFLOAT16_ROUNDING
         margin = self.columns.slack + np.float32(1.01 * lost + 2 * queries.shape[1] * UNIT_ROUNDOFF) * self.longest
         # More by four roundings: what is made from it below is rounded on the way.
         return heights, np.float32(1 + 4 * BFLOAT16_ROUNDING) * margin + np.float32(1e-30)
