@@ -22,6 +22,9 @@ from nudgevec.tiles import Singles, Tile
 
 ENGINES = ("auto", "numpy", "torch")
 
+# Scores of crowded lines to look at again at a time.
+_CROWD = 1 << 19
+
 Result = TypeVar("Result")
 
 
@@ -184,11 +187,11 @@ def many(k: int) -> int:
 
 def crowded(over: Mask, k: int) -> Iterator[Ints]:
     """The lines with so many, a few at a time."""
-    lines = np.arange(len(over))
+    lines, width = np.arange(len(over)), max(1, over.shape[1])
     if np.count_nonzero(over) <= many(k) * len(over):
-        count = np.bincount(np.flatnonzero(over) // max(1, over.shape[1]), minlength=len(over))
+        count = np.bincount(np.flatnonzero(over) // width, minlength=len(over))
         lines = np.flatnonzero(count > many(k))
-    return (lines[part] for part in slices(len(lines), 64))
+    return (lines[part] for part in slices(len(lines), max(1, _CROWD // width)))
 
 
 def kth_of_maxima(maxima: Singles, k: int) -> Singles:
