@@ -132,7 +132,7 @@ def test_more_than_can_be_kept_in_mind(engine, monkeypatch):
 @pytest.mark.parametrize("k", [10, 300])
 @pytest.mark.parametrize("cross", [1.0, 1e-2, 1e-3, 1e-4])
 def test_no_moving_document_is_missed(turns, k, cross):
-    """All pairs that reach a level at an end of an interval are found, also where scores are as small as the errors of
+    """All pairs that reach the levels of an interval are found, also where scores are as small as the errors of
     bfloat16: queries and documents have little in common."""
     random = np.random.default_rng(1)
     queries, ends, count = random.standard_normal((40, 30)), random.standard_normal((2, 700, 30)), 700

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.corpus import Ints
-from nudgevec.motion import bulged, height
+from nudgevec.motion import Reals, bulged, height
 from nudgevec.tiles import Singles
 
 Mask = npt.NDArray[np.bool_]
@@ -30,7 +30,12 @@ class Levels(NamedTuple):
         """Those of some lines."""
         return Levels(self.low[which], self.high[which])
 
-    def or_rather(self, other: Levels) -> Levels:
+    def under(self, low: Reals, high: Reals) -> Mask:
+        """Where straight rays with these scores at both ends come above."""
+        over: Mask = (low >= self.low) | (high >= self.high)
+        return over
+
+    def stricter(self, other: Levels) -> Levels:
         """The others in the lines where they are the stricter ones.
 
         Each is right by itself, but not the higher of the two at each end: a ray can be below some documents at one
@@ -48,7 +53,7 @@ class Bars(NamedTuple):
 
     @property
     def stricter(self) -> Levels:
-        return self.labels.or_rather(self.stills)
+        return self.labels.stricter(self.stills)
 
     @classmethod
     def joined(cls, parts: Iterable[Bars]) -> Bars:
@@ -88,7 +93,7 @@ class Curves(NamedTuple):
 
     def reach(self, levels: Levels) -> Mask:
         """Which straight rays may come above the levels."""
-        return (self.at_low + self.slack >= levels.low) | (self.at_high + self.slack >= levels.high)
+        return levels.under(self.at_low + self.slack, self.at_high + self.slack)
 
     def halves(self, middle: np.float32) -> tuple[Curves, Curves]:
         """The curves on both sides of an angle."""

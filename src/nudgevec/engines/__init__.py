@@ -89,7 +89,7 @@ class Columns(NamedTuple):
         their scores at both ends are at most."""
         if self.turns:
             return peak(low, high, self.stop[column]) >= levels.low
-        return (low >= levels.low) | (high >= levels.high)
+        return levels.under(low, high)
 
 
 class Met(NamedTuple):

@@ -235,7 +235,7 @@ class DeviceMeeting:
             over = self._over(low, high, interval, level)
             if int(over.sum()) > many(k) * len(asked):
                 reached = self._kth_largest(torch.minimum(low, high) - self.slack, k).cpu().numpy()
-                over = self._over(low, high, interval, level.or_rather(Levels(reached, reached)))
+                over = self._over(low, high, interval, level.stricter(Levels(reached, reached)))
             query, column = over.nonzero(as_tuple=True)
             parts = (query, column, first[query, column], last[query, column])
             found.append(Met(*(part.cpu().numpy() for part in parts)))

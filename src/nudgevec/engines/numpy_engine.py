@@ -150,7 +150,7 @@ class NumpyMeeting:
             for lines in crowded(over, k):
                 ends = low[lines], high[lines]
                 reached = kth_largest(np.minimum(*ends) - columns.slack, np.full(len(lines), k))
-                stricter = level.at(lines).or_rather(Levels(reached, reached))
+                stricter = level.at(lines).stricter(Levels(reached, reached))
                 over[lines] = self._over(*ends, interval, stricter, np.empty(ends[0].shape, np.bool_))
             query, column = np.divmod(np.flatnonzero(over), shape[1])
             found.append(Met(query, column, first[query, column], last[query, column]))

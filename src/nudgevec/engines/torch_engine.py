@@ -172,7 +172,7 @@ class TorchMeeting:
             for lines in crowded(some, k):
                 ends = low[lines], high[lines]
                 reached = self._reached(*ends, margin, k)
-                stricter = level.at(lines).or_rather(Levels(reached, reached))
+                stricter = level.at(lines).stricter(Levels(reached, reached))
                 some[lines] = self._over(*ends, margin, interval, stricter, np.empty(ends[0].shape, np.bool_))
             over |= some
         found = np.flatnonzero(over)
@@ -182,10 +182,10 @@ class TorchMeeting:
             np.logical_and(*(self.columns.above(column, *ends, levels.at(query)) for levels in each))
             for each, ends in zip(bars, pairwise(most), strict=True)
         ]
-        some = np.logical_or.reduce(may)
-        query, column = query[some], column[some]
+        anywhere = np.logical_or.reduce(may)
+        query, column = query[anywhere], column[anywhere]
         met = Met(query, column, *self._dots(queries.astype(np.float32), query, column))
-        return [met.where(each[some]) for each in may]
+        return [met.where(each[anywhere]) for each in may]
 
     def _products(self, queries: Floats) -> tuple[list[Bits], Singles]:
         """Scores at every angle, and for every column what they may be off by (before they were rounded)."""
@@ -224,18 +224,18 @@ class TorchMeeting:
         torch = self.torch
         bound: Bits = self.scratch.room("bound", low.shape, np.int16)
         floats = _as_floats(bound)
-        pairs = [(_as_floats(low), level.low), (_as_floats(high), level.high)]
-        bulge = np.ones_like(margin)
-        if self.columns.turns:
-            bulge = self.columns.bulges[interval]
-            pairs = [(torch.maximum(_as_floats(low), _as_floats(high), out=floats), level.low)]
+        bulge = self.columns.bulges[interval] if self.columns.turns else np.ones_like(margin)
         raised, added = _rounded_up(bulge * np.float32(1 + BFLOAT16_ROUNDING)), _rounded_up(bulge * margin)
-        others = self.scratch.room("others", low.shape, np.bool_)
-        for (height, bar), target in zip(pairs, (over, others), strict=False):
+
+        def compare(height: Any, bar: Singles, target: Mask) -> Mask:
             torch.addcmul(added, height, raised, out=floats)
             np.greater_equal(bound, _as_bits(bar)[:, None], out=target)
-        if not self.columns.turns:
-            over |= others
+            return target
+
+        if self.columns.turns:
+            return compare(torch.maximum(_as_floats(low), _as_floats(high), out=floats), level.low, over)
+        compare(_as_floats(low), level.low, over)
+        over |= compare(_as_floats(high), level.high, self.scratch.room("others", low.shape, np.bool_))
         return over
 
     def _dots(self, asked: Singles, query: Ints, column: Ints) -> tuple[Singles, Singles]:
