@@ -590,7 +590,10 @@ def test_a_method_that_does_not_suit_the_store_is_refused_before_tuning(tmp_path
             file.write(json.dumps({"query": asked[query], "document": next(iter(grades)), "signal": "click"}) + "\n")
     tune = ["tune", "--store", store.url, "--labels", "clicks.jsonl", "--embedder", "static", "--out", "run"]
     assert cli.main([*tune, "--method", "M"]) == 1
-    assert "compares by cosine, and NUDGE-M is right for inner product only: use --method N" in capsys.readouterr().err
+    assert (
+        "compares by cosine, and NUDGE-M is right for inner product only: tune with --method N"
+        in capsys.readouterr().err
+    )
     assert not Path("run").exists()
     assert cli.main([*tune, "--method", "M+N", "--guard", "0"]) == 0
 

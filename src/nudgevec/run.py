@@ -35,6 +35,7 @@ from nudgevec.metrics import USUAL
 from nudgevec.nearest import nearest
 from nudgevec.patch import Patch
 from nudgevec.split import SIDES, TEST, TRAIN, VALIDATION, Split, split
+from nudgevec.stores.base import check_dot
 from nudgevec.tune import NudgeM, NudgeMN, NudgeN, NudgeNU
 
 METHODS: dict[str, type[NudgeN]] = {each.method: each for each in (NudgeN, NudgeM, NudgeMN, NudgeNU)}
@@ -205,11 +206,8 @@ def tune(ready: Ready, method: str = "N", metric: str = "ndcg@10", *, engine: st
         raise OptionError(f"unknown method {method!r}: use one of {', '.join(METHODS)}")
     tuner = METHODS[method](metric, engine=engine, guard=guard)
     compared_by = ready.collection.documents.compared_by
-    if compared_by not in (None, "dot") and tuner.similarity == "dot":
-        raise OptionError(
-            f"{ready.collection.where} compares by {compared_by}, and NUDGE-{method} is right for inner product only: "
-            "use --method N"
-        )
+    if compared_by is not None and tuner.similarity == "dot":
+        check_dot(str(ready.collection.where), compared_by, method)
     sides = {name: (part.vectors, part.labels) for name, part in ready.sides.items()}
     tuner.fit(ready.documents, sides[TRAIN], sides[VALIDATION])
     patch = tuner.patch_

@@ -321,17 +321,14 @@ class Store(ABC):
             )
 
     def _check_metric(self, patch: Patch) -> None:
-        how = f"compares by {self.metric}" if self.metric else "does not say how it is searched (say it: ?metric=...)"
-        if patch.similarity == "dot" and self.metric != "dot":
-            raise StoreError(
-                f"{self.url} {how}, and NUDGE-{patch.method} is right for inner product only: tune with --method N"
-            )
+        if patch.similarity == "dot":
+            check_dot(self.url, self.metric, patch.method)
         if patch.similarity == "cosine" and self.metric != "cosine":
             far = np.abs(lengths(patch.before) - 1).max()
             if far > _UNIT:
                 raise StoreError(
-                    f"{self.url} {how}, and NUDGE-{patch.method} is right for cosine, or for unit vectors "
-                    f"(these are off by up to {far:.2g}): normalise the vectors, or tune with --method M for dot"
+                    f"{self.url} {_compares(self.metric)}, and NUDGE-{patch.method} is right for cosine, or for unit "
+                    f"vectors (these are off by up to {far:.2g}): normalise them, or tune with --method M for dot"
                 )
 
     def leave_out(self, count: int) -> None:
@@ -347,6 +344,18 @@ class Store(ABC):
         if asked and own and asked != own:
             raise OptionError(f"{self.url} compares by {own}, not by {asked}: leave metric={asked} out of the url")
         return asked or own
+
+
+def check_dot(where: str, metric: str | None, method: str) -> None:
+    """Refuse a method for inner product where something else is compared by."""
+    if metric != "dot":
+        raise StoreError(
+            f"{where} {_compares(metric)}, and NUDGE-{method} is right for inner product only: tune with --method N"
+        )
+
+
+def _compares(metric: str | None) -> str:
+    return f"compares by {metric}" if metric else "does not say how it is searched (say it: ?metric=...)"
 
 
 def told(error: Exception) -> str:
