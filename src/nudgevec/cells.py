@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nudgevec import parallel
-from nudgevec.corpus import Floats, Ints
+from nudgevec.corpus import Floats, Ints, rows_of
 from nudgevec.cutting import Leaf, Node, cut, label_range
 from nudgevec.engines import Columns, Met
 from nudgevec.labels import Labels
@@ -39,6 +39,8 @@ _CENTRAL_QUERIES = 2048
 _CENTRAL_THREADS = 4
 # Queries are put together by how many documents they have: lines are padded to the longest.
 _WIDTHS = 32, 256
+# Labels are given up when they are this much below, in parts of their scores: more than rounding to float32 takes.
+_ROOM = 1e-6
 # One level for each line of a table.
 _EACH = slice(None), None
 
@@ -71,13 +73,16 @@ class Cutter:
     """
 
     def __init__(self, motion: Motion, scan: Scan, labels: Labels, k: int) -> None:
-        self.motion, self.queries, self.labels, self.k = motion, scan.queries, labels, k
+        self.motion, self.queries, self.k = motion, scan.queries, k
         self.columns = _columns(motion, scan.engine.rays)
         self.meeting = scan.engine.meeting(self.columns)
         self.threads = _CENTRAL_THREADS if self.meeting.at_once else 0
         # Asked for last: the scan may be under way.
         still = scan.still(motion.rows)
         self.still = Nearest(still.row, still.score / (1.0 if motion.turns else motion.scale))
+        known = _Known.of(labels, scan.queries, motion, self.still)
+        self.known = known.where(self._hopeful(known))
+        self.asked = np.unique(self.known.query)
 
     def groups(self) -> Iterator[Callable[[], Cells]]:
         """The cells of groups of queries, each to be called for from any thread."""
@@ -85,9 +90,11 @@ class Cutter:
         step = max(_GROUP_SCORES // width, min(_GROUP_QUERIES, _LARGEST_GROUP // width))
         if self.meeting.at_once:
             step = min(_CENTRAL_QUERIES, self.meeting.at_once // width)
-        share = -(-len(self.queries) // (self.threads or parallel.cores()))
+        share = -(-len(self.asked) // (self.threads or parallel.cores()))
         step = max(1, min(step, max(share, _FEWEST_QUERIES, _FEWEST_SCORES // width)))
-        groups = list(parallel.slices(len(self.queries), step))
+        # All of about the same size.
+        step = max(1, -(-len(self.asked) // max(1, -(-len(self.asked) // step))))
+        groups = list(parallel.slices(len(self.asked), step))
         if not self.meeting.at_once:
             yield from (partial(self._cells, group) for group in groups)
             return
@@ -95,27 +102,44 @@ class Cutter:
         together = max(1, self.meeting.at_once // (step * width))
         for first in range(0, len(begun), together):
             some = begun[first : first + together]
-            asked = self.queries[some[0].group.start : some[-1].group.stop]
+            asked = self.asked[some[0].group.start : some[-1].group.stop]
             bars = [Bars.joined(each) for each in zip(*(one.bars for one in some), strict=True)]
-            met = self.meeting.among(asked, bars, self.k)
+            met = self.meeting.among(rows_of(self.queries, asked), bars, self.k)
             for one in some:
                 yield partial(self._finish, one, [each.part(one.group, some[0].group.start) for each in met])
 
     def _cells(self, group: slice) -> Cells:
         begun = self._begin(group)
-        return self._finish(begun, self.meeting.among(self.queries[group], begun.bars, self.k))
+        queries = rows_of(self.queries, self.asked[group])
+        return self._finish(begun, self.meeting.among(queries, begun.bars, self.k))
+
+    def _hopeful(self, known: _Known) -> Mask:
+        """Which labels come up to the k-th still document somewhere. No others are ever in the top k."""
+        still = self.still.score
+        if still.shape[1] < self.k:
+            return np.ones(len(known.query), np.bool_)
+        kth = still[known.query, self.k - 1]
+        room = _ROOM * (1 + np.abs(kth) + np.hypot(known.score, known.slope))
+        levels = Levels(*((height - room).astype(np.float32) for height in (kth, kth if self.motion.turns else 0.0)))
+        hopeful: Mask = known.score >= levels.low
+        moves = known.column < len(self.motion)
+        first, last = (known.height(phi)[moves] for phi in (0.0, self.motion.end))
+        hopeful[moves] = self.columns.above(known.column[moves], first, last, levels.at(moves))
+        return hopeful
 
     def _begin(self, group: slice) -> _Begun:
-        known = _Known.of(self.labels, group, self.motion, self.still)
-        labelled = Layout(known.query, group.stop - group.start).curves(self._label_curves(group, known))
-        rests = self._still_curves(self.still.score[group])
+        asked = self.asked[group]
+        known = self.known.where(slice(*np.searchsorted(self.known.query, [asked[0], asked[-1] + 1])))
+        known = known._replace(query=np.searchsorted(asked, known.query))
+        labelled = Layout(known.query, len(asked)).curves(self._label_curves(known))
+        rests = self._still_curves(self.still.score[asked])
         beginnings = [self._beginning(span, labelled, rests) for span in pairwise(self.columns.angles)]
         return _Begun(group, known, beginnings)
 
     def _finish(self, begun: _Begun, met: list[Met]) -> Cells:
         roots = (self._roots(*each) for each in zip(begun.beginnings, met, strict=True))
         leaves = cut(chain.from_iterable(roots), self.motion, self.k)
-        return _exact_cells(leaves, begun.group.start, self.queries, self.motion, self.still, begun.known)
+        return _exact_cells(leaves, self.asked[begun.group], self.queries, self.motion, self.still, begun.known)
 
     def _beginning(self, span: tuple[float, float], labelled: Curves, rests: Curves) -> _Beginning:
         labelled, rests = labelled.between(*span), rests.between(*span)
@@ -140,8 +164,7 @@ class Cutter:
         (low, high), bars, labelled, alive, rests, line, place = beginning
         moving = self._moving_curves(met).between(low, high)
         at_low, at_high = ((end + moving.slack).astype(np.float64) for end in (moving.at_low, moving.at_high))
-        over = (self.columns.above(met.column, at_low, at_high, levels.at(met.query)) for levels in bars)
-        may = np.logical_and(*over)
+        may = self.columns.matter(met.query, met.column, at_low, at_high, bars)
         met, moving = met.where(may), moving.some(may)
         query = np.concatenate([met.query, line])
         column = np.concatenate([met.column, len(self.motion) + place])
@@ -182,20 +205,16 @@ class Cutter:
         stop = np.full_like(first, self.motion.still_stop)
         return Curves(first, np.zeros_like(first), stop, first, last, slack)
 
-    def _label_curves(self, group: slice, known: _Known) -> Curves:
+    def _label_curves(self, known: _Known) -> Curves:
         """Curves of the labelled documents, made from float64 scores but no more precise than those of others."""
         moves = known.column < len(self.motion)
-        query, column = known.query[moves] + group.start, known.column[moves]
-        score, slope = _exact_curves(self.queries, query, self.motion, column)
-        stop = self.motion.stop[column]
-        first, last = score.astype(np.float32), height(score, slope, stop, stop).astype(np.float32)
-        moving = self._moving_curves(Met(query, column, first, last))
-        rests = self._still_curves(self.still.score[group])
+        first, last = (known.height(phi).astype(np.float32) for phi in (0.0, self.motion.end))
+        moving = self._moving_curves(Met(known.query[moves], known.column[moves], first[moves], last[moves]))
+        rests = self._still_curves(known.score[~moves])
         curves = []
         for one, other in zip(moving, rests, strict=True):
             values = np.empty(len(moves), np.float32)
-            values[moves] = one
-            values[~moves] = other[known.query[~moves], known.column[~moves] - len(self.motion)]
+            values[moves], values[~moves] = one, other
             curves.append(values)
         return Curves(*curves)
 
@@ -269,7 +288,7 @@ def _columns(motion: Motion, rays: int) -> Columns:
 
 
 class _Known(NamedTuple):
-    """The labels of a group of queries as (query, column), sorted, with the index of each label.
+    """Labels as (query, column), sorted, with the index of each label and its curve.
 
     Columns are the moving documents, then the still ones of the query. A label on any other document
     never gets into the top k.
@@ -278,27 +297,46 @@ class _Known(NamedTuple):
     query: Ints
     column: Ints
     label: Ints
+    score: Floats
+    slope: Floats
+    stop: Floats
 
     @classmethod
-    def of(cls, labels: Labels, group: slice, motion: Motion, still: Nearest) -> _Known:
-        part = slice(*np.searchsorted(labels.query, [group.start, group.stop]))
-        index = np.arange(part.start, part.stop)
-        query, row = labels.query[part], labels.row[part]
+    def of(cls, labels: Labels, queries: Floats, motion: Motion, still: Nearest) -> _Known:
+        query, row = labels.query, labels.row
         column = np.searchsorted(motion.rows, row)
         moves = np.append(motion.rows, -1)[column] == row
         rests = np.flatnonzero(~moves)
         hit, place = np.nonzero(still.row[query[rests]] == row[rests, None])
-        query = np.concatenate([query[moves], query[rests[hit]]]) - group.start
-        column = np.concatenate([column[moves], len(motion) + place])
-        index = np.concatenate([index[moves], index[rests[hit]]])
-        order = np.lexsort((column, query))
-        return cls(query[order], column[order], index[order])
+        rests, goes = rests[hit], column[moves]
+        score, slope = _exact_curves(queries, query[moves], motion, goes)
+        index = np.concatenate([np.flatnonzero(moves), rests])
+        known = cls(
+            query[index],
+            np.concatenate([goes, len(motion) + place]),
+            index,
+            np.concatenate([score, still.score[query[rests], place]]),
+            np.concatenate([slope, np.zeros(len(rests))]),
+            np.concatenate([motion.stop[goes], np.full(len(rests), motion.still_stop)]),
+        )
+        return known.where(np.lexsort((known.column, known.query)))
+
+    def height(self, phi: float) -> Floats:
+        """Their scores at an angle."""
+        return height(self.score, self.slope, self.stop, np.float64(phi))
+
+    def where(self, keep: slice | Mask | Ints) -> _Known:
+        where, curve = (self.query[keep], self.column[keep], self.label[keep]), (self.score, self.slope, self.stop)
+        return _Known(*where, *(values[keep] for values in curve))
 
 
 def _exact_cells(
-    leaves: list[Leaf], begin: int, queries: Floats, motion: Motion, still: Nearest, known: _Known
+    leaves: list[Leaf], asked: Ints, queries: Floats, motion: Motion, still: Nearest, known: _Known
 ) -> Cells:
-    """Score the documents again in float64, each (query, document) once, and lay the leaves out flat."""
+    """Score the documents again in float64, each (query, document) once, and lay the leaves out flat.
+
+    ``asked`` are the queries' own numbers.
+    """
     nothing = np.empty(0, np.int64)
     leaves = leaves or [Leaf(0.0, 0.0, nothing, nothing, nothing)]
     query = np.concatenate([leaf.query for leaf in leaves])
@@ -316,9 +354,9 @@ def _exact_cells(
     slope = np.zeros(len(pair))
     stop = np.full(len(pair), motion.still_stop)
     mover = of_column[moves]
-    score[moves], slope[moves] = _exact_curves(queries, of_query[moves] + begin, motion, mover)
+    score[moves], slope[moves] = _exact_curves(queries, asked[of_query[moves]], motion, mover)
     stop[moves] = motion.stop[mover]
-    score[~moves] = still.score[of_query[~moves] + begin, of_column[~moves] - len(motion)]
+    score[~moves] = still.score[asked[of_query[~moves]], of_column[~moves] - len(motion)]
     label = np.full(len(pair), -1)
     at = np.searchsorted(pair, known.query * columns + known.column)
     listed = np.append(pair, -1)[at] == known.query * columns + known.column
@@ -326,7 +364,7 @@ def _exact_cells(
 
     first = np.flatnonzero((np.diff(query, prepend=-1) != 0) | (np.diff(leaf_of, prepend=-1) != 0))
     return Cells(
-        query=query[first] + begin,
+        query=asked[query[first]],
         low=low[leaf_of[first]],
         high=high[leaf_of[first]],
         ahead=ahead[first],

@@ -69,6 +69,9 @@ def read_labels(labels: Any, queries: int, reader: Reader, what: str) -> Labels:
     bad = np.flatnonzero(~np.isfinite(weight))
     if len(bad):
         raise LabelError(f"{what}: query {query[bad[0]]} has a label with weight {weight[bad[0]]}")
+    in_order = (query[1:] > query[:-1]) | ((query[1:] == query[:-1]) & (row[1:] > row[:-1]))
+    if in_order.all():
+        return Labels(query, row, weight, queries).where(weight != 0)
     order = np.lexsort((row, query))
     query, row, weight = query[order], row[order], weight[order]
     repeated = (np.diff(query, prepend=-1) == 0) & (np.diff(row, prepend=-1) == 0)

@@ -35,6 +35,10 @@ class Levels(NamedTuple):
         over: Mask = (low >= self.low) | (high >= self.high)
         return over
 
+    def raised(self, reached: Singles) -> Levels:
+        """The levels where k documents never fall below a height."""
+        return self.stricter(Levels(reached, reached))
+
     def stricter(self, other: Levels) -> Levels:
         """The others in the lines where they are the stricter ones.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -71,10 +70,11 @@ def as_queries(vectors: npt.ArrayLike, dim: int, what: str) -> Queries:
     return Queries(matrix, length)
 
 
-def _ends(vectors: Array) -> npt.NDArray[Any]:
-    """The first and the last number of every row, as one."""
-    pairs: npt.NDArray[Any] = vectors[:, 0].astype(np.float64) + 1j * vectors[:, -1]
-    return pairs
+def _ends(vectors: Array) -> npt.NDArray[np.uint64]:
+    """The first and the last number of every row, as one; adding zero makes -0.0 the same as 0.0."""
+    first, last = ((vectors[:, place].astype(np.float64) + 0).view(np.uint64) for place in (0, -1))
+    mixed: npt.NDArray[np.uint64] = first * np.uint64(0x9E3779B97F4A7C15) + last
+    return mixed
 
 
 def _fingerprints(vectors: Array, kind: npt.DTypeLike) -> Iterator[bytes]:

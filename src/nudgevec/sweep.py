@@ -84,7 +84,8 @@ def sweep(cutter: Cutter, labels: Labels, metric: Metric, end: float) -> Steps:
         counts = (phi < end) & (delta != 0)
         return phi[counts], query[counts], delta[counts], np.concatenate([gains[1][0], ranks.touches])
 
-    parts = zip(*ordered(walk, cutter.groups(), cutter.threads), strict=True)
+    nothing = np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+    parts = zip(nothing, *ordered(walk, cutter.groups(), cutter.threads), strict=True)
     angle, query, delta, crossings = (np.concatenate(part) for part in parts)
     order = np.argsort(angle, kind="stable")
     return Steps(angle[order], query[order], delta[order], np.unique(crossings), at_zero, 2.0**-bits)

@@ -91,6 +91,11 @@ class Columns(NamedTuple):
             return peak(low, high, self.stop[column]) >= levels.low
         return levels.under(low, high)
 
+    def matter(self, query: Ints, column: Ints, low: Floats, high: Floats, bars: Bars) -> Mask:
+        """Which pairs may matter there."""
+        some = (self.above(column, low, high, levels.at(query)) for levels in (bars.labels, bars.stills))
+        return np.logical_and(*some)
+
 
 class Met(NamedTuple):
     """Pairs of a query and a column that may matter, and their scores at angle zero and where they stop."""

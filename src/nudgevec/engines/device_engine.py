@@ -227,15 +227,16 @@ class DeviceMeeting:
         with _full_precision(torch):
             first, last = asked @ self.first.T, asked @ self.last.T
         low, found = first, []
-        for interval, level in enumerate(each.stricter for each in bars):
+        for interval, bar in enumerate(bars):
             high = last
             if interval < len(bars) - 1:
                 of_first, of_last = self.weights[interval + 1]
                 high = first * of_first + last * of_last
-            over = self._over(low, high, interval, level)
-            if int(over.sum()) > many(k) * len(asked):
-                reached = self._kth_largest(torch.minimum(low, high) - self.slack, k).cpu().numpy()
-                over = self._over(low, high, interval, level.stricter(Levels(reached, reached)))
+            over = self._over(low, high, interval, bar.stricter)
+            lines = (over.sum(dim=1) > many(k)).nonzero(as_tuple=True)[0]
+            if len(lines):
+                level = bar.stricter.at(lines.cpu().numpy())
+                over[lines] = self._closer(low[lines], high[lines], interval, level, k)
             query, column = over.nonzero(as_tuple=True)
             parts = (query, column, first[query, column], last[query, column])
             found.append(Met(*(part.cpu().numpy() for part in parts)))
@@ -249,6 +250,11 @@ class DeviceMeeting:
             bound = (self.torch.maximum(low, high) + self.slack) * self.bulges[interval]
             return bound >= self.torch.where(low_bar > 0, low_bar, -self.torch.inf)
         return (low + self.slack >= low_bar) | (high + self.slack >= high_bar)
+
+    def _closer(self, low: Any, high: Any, interval: int, level: Levels, k: int) -> Any:
+        """The same for crowded lines, given what k columns reach there."""
+        reached = self._kth_largest(self.torch.minimum(low, high) - self.slack, k)
+        return self._over(low, high, interval, level.raised(reached.cpu().numpy()))
 
     def _kth_largest(self, lower: Any, k: int) -> Any:
         """A height that at least k columns are above, as ``lines.kth_largest``."""

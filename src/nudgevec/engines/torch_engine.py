@@ -69,8 +69,8 @@ class TorchSieve(CpuSieve):
 
     The error of a score, for a unit query q and a row x, is at most |q - q'| |x'| + |q| |x - x'| for the
     rounding of both (measured for q, bounded for x: to measure it takes as long as to round),
-    2 d u |q'| |x'| for adding up in float32, and the error of x itself. The result is rounded to bfloat16 once more,
-    which keeps the order.
+    2 d u |q'| |x'| for adding up in float32, and the error of x itself. (A fiftieth more covers the rounding of the
+    bound.) The result is rounded to bfloat16 once more, which keeps the order.
     """
 
     def __init__(self, queries: Floats, k: int, scratch: Scratch) -> None:
@@ -78,9 +78,10 @@ class TorchSieve(CpuSieve):
         torch = import_torch()
         self.torch = torch
         self.k = k
-        exact = torch.from_numpy(queries)
-        self.queries = exact.to(torch.bfloat16)
-        self.lost = (exact - self.queries.double()).norm(dim=1).numpy() * (1 + 1e-6)
+        self.queries = _as_floats(np.empty(queries.shape, np.int16))
+        self.lost = np.empty(len(queries))
+        for part in slices(len(queries), _AT_A_TIME):
+            self.queries[part], self.lost[part] = _coarse(queries[part])
 
     def prepared(self, tile: Tile) -> _Coarse:
         torch, dim, count = self.torch, tile.block.shape[1], len(tile)
@@ -113,9 +114,9 @@ class TorchSieve(CpuSieve):
         if np.isneginf(floor).any():
             floor = np.maximum(floor, self._own_floor(bits[:, : prepared.documents]) - margin)
         # Rounding keeps the order: a sum of at least the bar is rounded to at least the rounded bar.
-        bar = np.nextafter((floor - margin).astype(np.float32), np.float32(-np.inf))
+        bar = _as_bits((floor - margin).astype(np.float32))
         over = self.scratch.room("over", bits.shape, np.bool_)
-        np.greater_equal(bits, _as_bits(bar)[:, None], out=over)
+        np.greater_equal(bits, bar[:, None], out=over)
         over[:, prepared.documents :] = False
         found = np.flatnonzero(over)
         query, number = np.divmod(found, bits.shape[1])
@@ -137,8 +138,11 @@ class TorchSieve(CpuSieve):
 class TorchMeeting:
     """Filters moving documents with a bfloat16 product for every angle; what is left is scored in float32.
 
-    The error of a product is bounded as above. Positive numbers in bfloat16 sort like their bits, so most of what
-    follows the products is done on integers; negative ones stay below all of them, and levels are positive or none.
+    A product comes out as what the score is at most: the error of q . x, at most |q - q'| |x'| + |x - x'| for the
+    rounding of both and a little for adding up, is itself an inner product, (|q - q'|, 1) . (|x'|, |x - x'| + ...), and
+    two more dimensions do the adding. Documents that turn are multiplied by their bulge beforehand. Rounding the
+    result keeps the order, so it is compared with the rounded bar, bit by bit: positive numbers in bfloat16 sort like
+    their bits, negative ones stay below all of them, and levels are positive or none.
     """
 
     at_once = 0
@@ -147,96 +151,89 @@ class TorchMeeting:
         self.torch = torch = import_torch()
         self.columns = columns
         self.scratch = scratch
-        shape = columns.first.shape
-        self.at = [torch.empty(shape, dtype=torch.bfloat16) for _ in columns.angles]
-        self.longest = np.zeros(len(columns.ends), np.float32)
+        count, _, dim = columns.ends.shape
+        self.bulge = columns.bulges[0] if columns.turns else np.ones(count, np.float32)
+        self.at = [np.empty((count, dim + 2), np.int16) for _ in columns.angles]
+        # What products are more than scores, at most, is less than twice this, for a query that is off by a unit.
+        self.length, self.off = np.zeros((2, count), np.float32)
+        adding = np.float32(2 * (dim + 64) * UNIT_ROUNDOFF)
 
         def fill(part: slice) -> None:
             for rows, (of_first, of_last) in zip(self.at, columns.weights, strict=True):
-                exact = columns.first[part] * of_first[part, None]
-                exact += columns.last[part] * of_last[part, None]
-                rows[part] = torch.from_numpy(exact)
-                length = np.sqrt(np.einsum("ij,ij->i", exact, exact))
-                self.longest[part] = np.maximum(self.longest[part], np.float32(1.001) * length)
+                exact = columns.first[part] * (self.bulge[part] * of_first[part])[:, None]
+                exact += columns.last[part] * (self.bulge[part] * of_last[part])[:, None]
+                coarse = torch.from_numpy(exact).to(torch.bfloat16)
+                floats = coarse.float().numpy()
+                length = _at_most_long(floats)
+                exact -= floats
+                off = _at_most_long(exact)
+                off += self.bulge[part] * columns.slack[part] + adding * length
+                _as_floats(rows)[part, :dim] = coarse
+                rows[part, dim], rows[part, dim + 1] = _rounded_up(length), _rounded_up(off)
+                self.length[part] = np.maximum(self.length[part], length)
+                self.off[part] = np.maximum(self.off[part], off)
 
-        everywhere(fill, len(columns.ends))
+        everywhere(fill, count)
 
     def among(self, queries: Floats, bars: list[Bars], k: int) -> list[Met]:
-        heights, margin = self._products(queries)
+        heights, lost = self._products(queries)
         shape = heights[0].shape
         over = self.scratch.room("over", shape, np.bool_)
         over[:] = False
-        for interval, level in enumerate(each.stricter for each in bars):
-            low, high = heights[interval : interval + 2]
-            some = self._over(low, high, margin, interval, level, self.scratch.room("some", shape, np.bool_))
+        for each, (low, high) in zip(bars, pairwise(heights), strict=True):
+            some = self._over(low, high, each.stricter, self.scratch.room("some", shape, np.bool_))
             for lines in crowded(some, k):
                 ends = low[lines], high[lines]
-                reached = self._reached(*ends, margin, k)
-                stricter = level.at(lines).stricter(Levels(reached, reached))
-                some[lines] = self._over(*ends, margin, interval, stricter, np.empty(ends[0].shape, np.bool_))
+                level = each.stricter.at(lines).raised(self._reached(*ends, lost, k))
+                some[lines] = self._over(*ends, level, np.empty(ends[0].shape, np.bool_))
             over |= some
         found = np.flatnonzero(over)
         query, column = np.divmod(found, shape[1])
-        most = [self._at_most(height.ravel()[found], margin[column]) for height in heights]
+        most = [self._at_most(height.ravel()[found], column) for height in heights]
         may = [
-            np.logical_and(*(self.columns.above(column, *ends, levels.at(query)) for levels in each))
-            for each, ends in zip(bars, pairwise(most), strict=True)
+            self.columns.matter(query, column, low, high, each)
+            for each, (low, high) in zip(bars, pairwise(most), strict=True)
         ]
         anywhere = np.logical_or.reduce(may)
         query, column = query[anywhere], column[anywhere]
         met = Met(query, column, *self._dots(queries.astype(np.float32), query, column))
         return [met.where(each[anywhere]) for each in may]
 
-    def _products(self, queries: Floats) -> tuple[list[Bits], Singles]:
-        """Scores at every angle, and for every column what they may be off by (before they were rounded)."""
-        torch = self.torch
-        exact = torch.from_numpy(queries)
-        asked = exact.to(torch.bfloat16)
+    def _products(self, queries: Floats) -> tuple[list[Bits], float]:
+        """What scores are at most, at every angle, and what the queries are off by at most."""
+        dim = queries.shape[1]
+        asked = np.empty((len(queries), dim + 2), np.int16)
+        _as_floats(asked)[:, :dim], lost = _coarse(queries)
+        asked[:, dim], asked[:, dim + 1] = _rounded_up(lost), _rounded_up(np.ones(1))
         heights = [
-            self.scratch.room(f"at {angle}" if angle else "scores", (len(asked), len(self.longest)), np.int16)
+            self.scratch.room(f"at {angle}" if angle else "scores", (len(asked), len(self.off)), np.int16)
             for angle in range(len(self.at))
         ]
         for height, rows in zip(heights, self.at, strict=True):
-            torch.mm(asked, rows.T, out=_as_floats(height))
-        lost = float((exact - asked.double()).norm(dim=1).max()) + BFLOAT16_ROUNDING
-        margin = self.columns.slack + np.float32(1.01 * lost + 2 * queries.shape[1] * UNIT_ROUNDOFF) * self.longest
-        # More by four roundings: what is made from it below is rounded on the way.
-        return heights, np.float32(1 + 4 * BFLOAT16_ROUNDING) * margin + np.float32(1e-30)
+            self.torch.mm(_as_floats(asked), _as_floats(rows).T, out=_as_floats(height))
+        return heights, float(lost.max(initial=0.0))
 
-    def _reached(self, low: Bits, high: Bits, margin: Singles, k: int) -> Singles:
+    def _over(self, low: Bits, high: Bits, level: Levels, over: Mask) -> Mask:
+        """Where a column may come above the level."""
+        np.greater_equal(low, _as_bits(level.low)[:, None], out=over)
+        some = self.scratch.room("others", low.shape, np.bool_)
+        over |= np.greater_equal(high, _as_bits(level.high)[:, None], out=some)
+        return over
+
+    def _reached(self, low: Bits, high: Bits, lost: float, k: int) -> Singles:
         """What k columns never fall below in an interval, or -inf where that is not positive.
 
-        With u for a rounding, F for a product and m for its margin, F (1 - u) - m is such a height, and the margin here
-        is m (1 + 4u): (F - m (1 + 4u)) (1 + u) (1 - 4u) is less.
+        With u for a rounding and F for a product, that is (F (1 - u) - 2m) / b for a margin m and a bulge b. Here
+        (F - 2m (1 + 4u)) / b is rounded on the way, and (1 - 4u) of it less.
         """
         bound: Bits = self.scratch.room("bound", low.shape, np.int16)
         np.minimum(low, high, out=bound)  # of two negative numbers the wrong one, which is negative too
-        _as_floats(bound).sub_(_rounded_up(margin))
+        margin = np.float32(2 * (1 + 4 * BFLOAT16_ROUNDING)) * (np.float32(1.01 * lost) * self.length + self.off)
+        floats = _as_floats(bound).sub_(_as_floats(_rounded_up(margin)))
+        if self.columns.turns:
+            floats.div_(_as_floats(_rounded_up(self.bulge)))
         reached = _kth_largest(bound, k) * np.float32(1 - 4 * BFLOAT16_ROUNDING)
         return np.where(reached > 0, reached, np.float32(-np.inf))
-
-    def _over(self, low: Bits, high: Bits, margin: Singles, interval: int, level: Levels, over: Mask) -> Mask:
-        """Where a column may come above the level.
-
-        In the same terms it comes up to b (F + u |F| + m), for a bulge b. b (1 + u) F + b m (1 + 4u) is not less where
-        that is positive: a negative F counts only while it is smaller than m.
-        """
-        torch = self.torch
-        bound: Bits = self.scratch.room("bound", low.shape, np.int16)
-        floats = _as_floats(bound)
-        bulge = self.columns.bulges[interval] if self.columns.turns else np.ones_like(margin)
-        raised, added = _rounded_up(bulge * np.float32(1 + BFLOAT16_ROUNDING)), _rounded_up(bulge * margin)
-
-        def compare(height: Any, bar: Singles, target: Mask) -> Mask:
-            torch.addcmul(added, height, raised, out=floats)
-            np.greater_equal(bound, _as_bits(bar)[:, None], out=target)
-            return target
-
-        if self.columns.turns:
-            return compare(torch.maximum(_as_floats(low), _as_floats(high), out=floats), level.low, over)
-        compare(_as_floats(low), level.low, over)
-        over |= compare(_as_floats(high), level.high, self.scratch.room("others", low.shape, np.bool_))
-        return over
 
     def _dots(self, asked: Singles, query: Ints, column: Ints) -> tuple[Singles, Singles]:
         """Scores at both ends, of pairs that come in the order of the queries."""
@@ -249,10 +246,18 @@ class TorchMeeting:
             np.matmul(taken.reshape(-1, len(vector)), vector, out=scores[start:stop].reshape(-1))
         return scores[:, 0], scores[:, 1]
 
-    def _at_most(self, height: Bits, margin: Singles) -> Floats:
+    def _at_most(self, height: Bits, column: Ints) -> Floats:
         """What scores are at most, given their products."""
         product: Floats = _as_floats(height).double().numpy()
-        return product + np.abs(product) * BFLOAT16_ROUNDING + margin
+        return (product + np.abs(product) * BFLOAT16_ROUNDING) / self.bulge[column]
+
+
+def _coarse(queries: Floats) -> tuple[Any, Floats]:
+    """Queries in bfloat16, and how far each is off."""
+    torch = import_torch()
+    exact = torch.from_numpy(queries)
+    coarse = exact.to(torch.bfloat16)
+    return coarse, (exact - coarse.double()).norm(dim=1).numpy() * (1 + 1e-6)
 
 
 def _as_floats(bits: Bits) -> Any:
@@ -273,10 +278,16 @@ def _as_bits(bar: Singles) -> Bits:
     return np.where(bar > 0, bits, np.iinfo(np.int16).min).astype(np.int16)
 
 
-def _rounded_up(values: Singles) -> Any:
+def _rounded_up(values: Singles | Floats) -> Bits:
     """Positive numbers in bfloat16, the next one above each."""
     bits = (values.astype(np.float32).view(np.int32) + 0xFFFF) >> 16
-    return _as_floats(bits.astype(np.int16))
+    return bits.astype(np.int16)
+
+
+def _at_most_long(rows: Singles) -> Singles:
+    """What rows are no longer than."""
+    length: Singles = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return length * np.float32(1.001 + rows.shape[1] * UNIT_ROUNDOFF)
 
 
 def _kth_largest(lower: Bits, k: int) -> Singles:
