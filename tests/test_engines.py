@@ -13,12 +13,13 @@ from nudgevec import ArrayCorpus, NudgeM, NudgeN, cells, demo, engines, evaluate
 from nudgevec.corpus import Reader
 from nudgevec.engines import device_engine
 from nudgevec.engines.device_engine import DeviceEngine, DeviceMeeting
-from nudgevec.engines.numpy_engine import NumpyMeeting, Scratch
+from nudgevec.engines.numpy_engine import NumpyMeeting
 from nudgevec.engines.torch_engine import TorchMeeting
 from nudgevec.errors import OptionError
 from nudgevec.lines import Bars, Levels
 from nudgevec.motion import Motion
 from nudgevec.nearest import nearest
+from nudgevec.scratch import Scratch
 from problems import learnable
 
 OTHERS = ["torch", "device"]
@@ -196,10 +197,13 @@ def test_the_worst_that_rounding_can_do_to_the_scan(engine):
     assert found.row.tolist() == [[6, 0, 1]]
 
 
-def test_the_worst_that_rounding_can_do_to_moving_documents():
-    moving = misrounded(upward=False)[None]
+@pytest.mark.parametrize("of_query", [False, True])
+def test_the_worst_that_rounding_can_do_to_moving_documents(of_query):
+    moving, queries = misrounded(upward=False)[None], np.full((1, 256), 1 / 16)
+    if of_query:
+        moving, queries = queries, moving
     motion = Motion(np.arange(1), moving, np.ones(1), moving, np.full(1, np.pi / 2), np.ones(1, np.int64), turns=False)
-    queries, columns = np.full((1, 256), 1 / 16), cells._columns(motion, 2)
+    columns = cells._columns(motion, 2)
     reached, never = np.float32((queries @ moving.T)[0] - 3e-4), np.ones(1, np.float32)
     bars = [Bars(level, level) for level in (Levels(reached, never), Levels(never, reached))]
     rooms = Scratch([])

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from nudgevec import parallel
-from nudgevec.engines.numpy_engine import Scratch
 from nudgevec.parallel import everywhere, ordered
+from nudgevec.scratch import Scratch
 
 
 @pytest.fixture(autouse=True)

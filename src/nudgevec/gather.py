@@ -7,20 +7,23 @@ can be recomputed for a few documents and still equal a computation from scratch
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Floats, Ints, rows_of
+from nudgevec.corpus import Floats, Ints
 from nudgevec.errors import LabelError
 from nudgevec.labels import Labels
-from nudgevec.parallel import everywhere
+from nudgevec.parallel import everywhere, slices
 from nudgevec.queries import Queries
+from nudgevec.scratch import wide_rows
 
-# Documents with more labels than this are summed one by one, the others many at a time.
-_FEW = 64
-_CHUNK = 1 << 16
+# Vectors added up at a time, in bytes of float64, and labels of one document at most.
+_AT_A_TIME = 1 << 21
+_CHUNK = 1 << 9
 
 
 @dataclass(frozen=True)
@@ -45,29 +48,25 @@ def gather(labels: Labels, queries: Queries) -> Pull:
     rows, count = row[first], np.diff(np.append(first, len(row)))
 
     vectors = queries.vectors
-    total = np.empty((len(rows), vectors.shape[1]))
-    # Most-labelled first: the documents that have a t-th label are then a prefix for every t.
-    by_count = np.argsort(-count, kind="stable")
-    heavy = int(np.count_nonzero(count > _FEW))
-    for document in by_count[:heavy]:
-        total[document] = 0.0
-        for start in range(first[document], first[document] + count[document], _CHUNK):
-            part = slice(start, min(start + _CHUNK, first[document] + count[document]))
-            total[document] += np.einsum("i,ij->j", weight[part], rows_of(vectors, query[part]).astype(np.float64))
-    light = by_count[heavy:]
-    finite = [bool(np.isfinite(total[by_count[:heavy]]).all())]
+    dim = vectors.shape[1]
+    total = np.empty((len(rows), dim))
+    finite = [True]
+    # Documents with equally many labels are added up together.
+    by_count = np.argsort(count, kind="stable")
+    pieces = list(_runs(count[by_count], max(1, _AT_A_TIME // (8 * dim))))
 
     def add_up(part: slice) -> None:
-        some = light[part]
-        sums = np.zeros((len(some), vectors.shape[1]))
-        for turn in range(int(count[some[0]])):
-            having = int(np.searchsorted(-count[some], -turn))
-            label = first[some[:having]] + turn
-            sums[:having] += weight[label, None] * rows_of(vectors, query[label])
-        total[some] = sums
-        finite.append(bool(np.isfinite(sums).all()))
+        for piece in pieces[part]:
+            some = by_count[piece]
+            sums = np.zeros((len(some), dim))
+            for turn in slices(int(count[some[0]]), _CHUNK):
+                label = first[some, None] + np.arange(turn.start, turn.stop)
+                asked = wide_rows("queries", vectors, query[label.ravel()])
+                sums += np.einsum("ij,ijd->id", weight[label], asked.reshape(*label.shape, dim))
+            total[some] = sums
+            finite.append(bool(np.isfinite(sums).all()))
 
-    everywhere(add_up, len(light))
+    everywhere(add_up, len(pieces), 1)
 
     document_of = np.repeat(np.arange(len(rows)), count)
     mass = np.bincount(document_of, np.abs(weight) * queries.length[query], minlength=len(rows)).astype(np.float64)
@@ -75,3 +74,12 @@ def gather(labels: Labels, queries: Queries) -> Pull:
         raise LabelError("training queries: labels times query vectors are too large to add up; scale them down")
     pushed = np.bincount(document_of, weight < 0, minlength=len(rows)) > 0
     return Pull(rows, total, mass, count, pushed)
+
+
+def _runs(count: Ints, most: int) -> Iterator[slice]:
+    """Stretches of documents with equal counts (which come sorted), with ``most`` labels at most where they have more
+    than one document."""
+    edges = np.flatnonzero(np.diff(count, prepend=-1, append=-1)).tolist()
+    for begin, end in pairwise(edges):
+        for part in slices(end - begin, max(1, most // int(count[begin]))):
+            yield slice(begin + part.start, begin + part.stop)

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Array, Floats, Ints, Reader, lengths, rows_of
+from nudgevec.corpus import Array, Floats, Ints, Reader, lengths
 from nudgevec.engines import Engine, Survivors
 from nudgevec.lines import Target
 from nudgevec.parallel import everywhere
+from nudgevec.scratch import wide_rows
 from nudgevec.tiles import tiles
 
 # Pairs of vectors rescored at a time in float64.
@@ -209,14 +210,10 @@ def pair_dots(left: Array, i: Ints, right: Array, j: Ints, *, cosine: bool = Fal
     step = max(1, _PAIR_BYTES // (8 * left.shape[1]))
 
     def multiply(part: slice) -> None:
-        a, b = (np.empty((step, left.shape[1]), each.dtype) for each in (left, right))
         for begin in range(part.start, part.stop, step):
             some = slice(begin, min(begin + step, part.stop))
-            ones, others = (
-                rows_of(vectors, rows[some], room[: some.stop - begin]).astype(np.float64, copy=False)
-                for vectors, rows, room in ((left, i, a), (right, j, b))
-            )
-            np.einsum("ij,ij->i", ones, others, out=result[some])
+            others = wide_rows("right", right, j[some])
+            np.einsum("ij,ij->i", wide_rows("left", left, i[some]), others, out=result[some])
             if cosine:
                 result[some] /= lengths(others)
 

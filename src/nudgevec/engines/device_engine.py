@@ -207,7 +207,7 @@ class DeviceSieve:
 class DeviceMeeting:
     """Filters moving documents with two float32 products on the device, many queries at a time."""
 
-    at_once = 1 << 26
+    at_once = 1 << 27
 
     def __init__(self, columns: Columns, device: Any) -> None:
         torch = import_torch()

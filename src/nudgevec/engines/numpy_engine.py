@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +14,7 @@ from nudgevec.corpus import Floats, Ints
 from nudgevec.engines import Columns, Meeting, Met, Result, Survivors, crowded, kth_of_maxima
 from nudgevec.lines import Bars, Levels, Mask, kth_largest
 from nudgevec.parallel import ordered
+from nudgevec.scratch import Scratch
 from nudgevec.tiles import Single, Singles, Tile
 
 # Scores of one tile: 2 million float32, 8 MB.
@@ -22,7 +22,6 @@ _TILE_SCORES = 1 << 21
 _FIRST_SCORES = 1 << 22
 _QUERIES = 2048
 _FEWEST_QUERIES = 64
-_LARGE_PAGE = 1 << 21
 
 
 class NumpyEngine:
@@ -174,41 +173,3 @@ class NumpyMeeting:
             some = self.scratch.room("some", low.shape, np.bool_)
             over |= np.greater_equal(np.add(high, columns.slack, out=bound), level.high[:, None], out=some)
         return over
-
-
-class Scratch(threading.local):
-    """Room for scores, for each thread: fresh memory would cost as much as comparing them.
-
-    Threads come and go; a new one takes over what one that has ended leaves behind. ``owners`` is shared by all.
-    """
-
-    def __init__(self, owners: list[tuple[threading.Thread, dict[str, npt.NDArray[Any]]]]) -> None:
-        self.kept: dict[str, npt.NDArray[Any]] = {}
-        with _moving_in:
-            left = next((each for each in owners if not each[0].is_alive()), None)
-            if left is not None:
-                owners.remove(left)
-                self.kept = left[1]
-            owners.append((threading.current_thread(), self.kept))
-
-    def room(self, name: str, shape: tuple[int, int], kind: Any) -> npt.NDArray[Any]:
-        size = shape[0] * shape[1] * np.dtype(kind).itemsize
-        if name not in self.kept or len(self.kept[name]) < size:
-            self.kept[name] = _in_large_pages(size)
-        room: npt.NDArray[Any] = self.kept[name][:size].view(kind).reshape(shape)
-        return room
-
-
-_moving_in = threading.Lock()
-
-
-def _in_large_pages(size: int) -> npt.NDArray[np.uint8]:
-    """Fresh memory that begins with a page of the larger kind: it comes several times as fast in those.
-
-    NumPy asks for them where an array has 4 MB or more; the system gives them where one fits in.
-    """
-    if size < _LARGE_PAGE // 4:
-        return np.empty(size, np.uint8)
-    memory = np.empty(max(size + _LARGE_PAGE, 2 * _LARGE_PAGE), np.uint8)
-    begin = -memory.ctypes.data % _LARGE_PAGE
-    return memory[begin : begin + size]

@@ -14,10 +14,11 @@ import numpy.typing as npt
 
 from nudgevec.corpus import Floats, Ints, rows_of
 from nudgevec.engines import Columns, Met, crowded, kth_of_maxima
-from nudgevec.engines.numpy_engine import CpuSieve, NumpyEngine, Scratch
+from nudgevec.engines.numpy_engine import CpuSieve, NumpyEngine
 from nudgevec.errors import MissingExtraError
 from nudgevec.lines import Bars, Levels, Mask, kth_largest
 from nudgevec.parallel import everywhere, slices
+from nudgevec.scratch import Scratch
 from nudgevec.tiles import UNIT_ROUNDOFF, Singles, Tile, error_of
 
 Bits = npt.NDArray[np.int16]

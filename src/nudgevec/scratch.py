@@ -1,0 +1,65 @@
+"""Memory that is used again: fresh memory comes more slowly than most arithmetic goes."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nudgevec.corpus import Array, Floats, Ints, rows_of
+
+_LARGE_PAGE = 1 << 21
+
+
+class Scratch(threading.local):
+    """Rooms to work in, for each thread.
+
+    Threads come and go; a new one takes over what one that has ended leaves behind. ``owners`` is shared by all.
+    """
+
+    def __init__(self, owners: list[tuple[threading.Thread, dict[str, npt.NDArray[Any]]]]) -> None:
+        self.kept: dict[str, npt.NDArray[Any]] = {}
+        with _moving_in:
+            left = next((each for each in owners if not each[0].is_alive()), None)
+            if left is not None:
+                owners.remove(left)
+                self.kept = left[1]
+            owners.append((threading.current_thread(), self.kept))
+
+    def room(self, name: str, shape: tuple[int, int], kind: Any) -> npt.NDArray[Any]:
+        size = shape[0] * shape[1] * np.dtype(kind).itemsize
+        if name not in self.kept or len(self.kept[name]) < size:
+            self.kept[name] = _in_large_pages(size)
+        room: npt.NDArray[Any] = self.kept[name][:size].view(kind).reshape(shape)
+        return room
+
+
+_moving_in = threading.Lock()
+
+
+def _in_large_pages(size: int) -> npt.NDArray[np.uint8]:
+    """Fresh memory that begins with a page of the larger kind: it comes several times as fast in those.
+
+    NumPy asks for them where an array has 4 MB or more; the system gives them where one fits in.
+    """
+    if size < _LARGE_PAGE // 4:
+        return np.empty(size, np.uint8)
+    memory = np.empty(max(size + _LARGE_PAGE, 2 * _LARGE_PAGE), np.uint8)
+    begin = -memory.ctypes.data % _LARGE_PAGE
+    return memory[begin : begin + size]
+
+
+def wide_rows(name: str, vectors: Array, rows: Ints) -> Floats:
+    """``vectors[rows]`` in float64, good until this thread asks for that name again. They should be a few at a time."""
+    shape = len(rows), vectors.shape[1]
+    taken = rows_of(vectors, rows, _rooms.room(name, shape, vectors.dtype))
+    if vectors.dtype == np.float64:
+        return taken
+    wide: Floats = _rooms.room(f"{name}, wide", shape, np.float64)
+    np.copyto(wide, taken)
+    return wide
+
+
+_rooms = Scratch([])
