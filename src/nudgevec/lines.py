@@ -59,6 +59,10 @@ class Bars(NamedTuple):
     def stricter(self) -> Levels:
         return self.labels.stricter(self.stills)
 
+    def at(self, which: Any) -> Bars:
+        """Those of some lines."""
+        return Bars(self.labels.at(which), self.stills.at(which))
+
     @classmethod
     def joined(cls, parts: Iterable[Bars]) -> Bars:
         """Those of several groups of lines, one after the other."""

@@ -7,7 +7,7 @@ engine gives the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -22,8 +22,8 @@ from nudgevec.tiles import Singles, Tile
 
 ENGINES = ("auto", "numpy", "torch")
 
-# Scores of crowded lines to look at again at a time.
-_CROWD = 1 << 19
+# Scores to look at, at a time: few enough for all that is made of them to stay in the cache.
+_AT_A_TIME = 1 << 18
 
 Result = TypeVar("Result")
 
@@ -113,6 +113,10 @@ class Met(NamedTuple):
         some = self.where(slice(*np.searchsorted(self.query, [group.start - start, group.stop - start])))
         return some._replace(query=some.query - (group.start - start))
 
+    @classmethod
+    def joined(cls, parts: Iterable[Met]) -> Met:
+        return cls(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
 
 class Meeting(Protocol):
     """A filter for the documents that move."""
@@ -185,18 +189,22 @@ def _torch_pays(work: float) -> bool:
     return torch.cuda.is_available() or (asked is not None and bool(asked()))
 
 
+def few(lines: int, columns: int) -> Iterator[slice]:
+    """Stretches of lines to look at together."""
+    return slices(lines, max(1, _AT_A_TIME // max(1, columns)))
+
+
 def many(k: int) -> int:
     """With more columns in question than this, it pays to ask what k of them reach."""
     return 64 + 8 * k
 
 
-def crowded(over: Mask, k: int) -> Iterator[Ints]:
-    """The lines with so many, a few at a time."""
-    lines, width = np.arange(len(over)), max(1, over.shape[1])
-    if np.count_nonzero(over) <= many(k) * len(over):
-        count = np.bincount(np.flatnonzero(over) // width, minlength=len(over))
-        lines = np.flatnonzero(count > many(k))
-    return (lines[part] for part in slices(len(lines), max(1, _CROWD // width)))
+def crowded(over: Mask, k: int) -> Ints:
+    """The lines with so many."""
+    if np.count_nonzero(over) > many(k) * len(over):
+        return np.arange(len(over))
+    count = np.bincount(np.flatnonzero(over) // max(1, over.shape[1]), minlength=len(over))
+    return np.flatnonzero(count > many(k))
 
 
 def kth_of_maxima(maxima: Singles, k: int) -> Singles:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from nudgevec import parallel
 from nudgevec.corpus import Floats, Ints
-from nudgevec.engines import Columns, Meeting, Met, Result, Survivors, crowded, kth_of_maxima
+from nudgevec.engines import Columns, Meeting, Met, Result, Survivors, crowded, few, kth_of_maxima
 from nudgevec.lines import Bars, Levels, Mask, kth_largest
 from nudgevec.parallel import ordered
 from nudgevec.scratch import Scratch
@@ -130,30 +130,36 @@ class NumpyMeeting:
         self.scratch = scratch
 
     def among(self, queries: Floats, bars: list[Bars], k: int) -> list[Met]:
-        columns = self.columns
         asked = queries.astype(np.float32)
-        shape = len(asked), len(columns.ends)
+        shape = len(asked), len(self.columns.ends)
+        first = np.matmul(asked, self.columns.first.T, out=self.scratch.room("scores", shape, np.float32))
+        last = np.matmul(asked, self.columns.last.T, out=self.scratch.room("last", shape, np.float32))
+        parts = [self._among(first, last, bars, k, lines) for lines in few(*shape)]
+        return [Met.joined(each) for each in zip(*parts, strict=True)]
+
+    def _among(self, first: Singles, last: Singles, bars: list[Bars], k: int, lines: slice) -> list[Met]:
+        columns, found = self.columns, []
+        first, last = first[lines], last[lines]
 
         def room(name: str, kind: Any = np.float32) -> npt.NDArray[Any]:
-            return self.scratch.room(name, shape, kind)
+            return self.scratch.room(name, first.shape, kind)
 
-        first = np.matmul(asked, columns.first.T, out=room("scores"))
-        last = np.matmul(asked, columns.last.T, out=room("last"))
-        low, found, bound = first, [], room("bound")
+        low = first
         for interval, bar in enumerate(bars):
-            high = last
+            high, level = last, bar.at(lines).stricter
             if interval < len(bars) - 1:
                 of_first, of_last = columns.weights[interval + 1]
                 high = np.multiply(first, of_first, out=room("odd" if interval % 2 else "even"))
-                high += np.multiply(last, of_last, out=bound)
-            over = self._over(low, high, interval, bar.stricter, room("over", np.bool_))
-            for lines in crowded(over, k):
-                ends = low[lines], high[lines]
-                reached = kth_largest(np.minimum(*ends) - columns.slack, np.full(len(lines), k))
-                level = bar.stricter.at(lines).raised(reached)
-                over[lines] = self._over(*ends, interval, level, np.empty(ends[0].shape, np.bool_))
-            query, column = np.divmod(np.flatnonzero(over), shape[1])
-            found.append(Met(query, column, first[query, column], last[query, column]))
+                high += np.multiply(last, of_last, out=room("bound"))
+            over = self._over(low, high, interval, level, room("over", np.bool_))
+            crowd = crowded(over, k)
+            if len(crowd):
+                ends = low[crowd], high[crowd]
+                reached = kth_largest(np.minimum(*ends) - columns.slack, np.full(len(crowd), k))
+                level = level.at(crowd).raised(reached)
+                over[crowd] = self._over(*ends, interval, level, np.empty(ends[0].shape, np.bool_))
+            query, column = np.divmod(np.flatnonzero(over), over.shape[1])
+            found.append(Met(query + lines.start, column, first[query, column], last[query, column]))
             low = high
         return found
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.corpus import Floats, Ints, rows_of
-from nudgevec.engines import Columns, Met, crowded, kth_of_maxima
+from nudgevec.engines import Columns, Met, crowded, few, kth_of_maxima
 from nudgevec.engines.numpy_engine import CpuSieve, NumpyEngine
 from nudgevec.errors import MissingExtraError
 from nudgevec.lines import Bars, Levels, Mask, kth_largest
@@ -179,16 +179,8 @@ class TorchMeeting:
     def among(self, queries: Floats, bars: list[Bars], k: int) -> list[Met]:
         heights, lost = self._products(queries)
         shape = heights[0].shape
-        over = self.scratch.room("over", shape, np.bool_)
-        over[:] = False
-        for each, (low, high) in zip(bars, pairwise(heights), strict=True):
-            some = self._over(low, high, each.stricter, self.scratch.room("some", shape, np.bool_))
-            for lines in crowded(some, k):
-                ends = low[lines], high[lines]
-                level = each.stricter.at(lines).raised(self._reached(*ends, lost, k))
-                some[lines] = self._over(*ends, level, np.empty(ends[0].shape, np.bool_))
-            over |= some
-        found = np.flatnonzero(over)
+        margin = np.float32(2 * (1 + 4 * BFLOAT16_ROUNDING)) * (np.float32(1.01 * lost) * self.length + self.off)
+        found = np.concatenate([self._found(heights, bars, margin, k, lines) for lines in few(*shape)])
         query, column = np.divmod(found, shape[1])
         most = [self._at_most(height.ravel()[found], column) for height in heights]
         may = [
@@ -214,6 +206,23 @@ class TorchMeeting:
             self.torch.mm(_as_floats(asked), _as_floats(rows).T, out=_as_floats(height))
         return heights, float(lost.max(initial=0.0))
 
+    def _found(self, heights: list[Bits], bars: list[Bars], margin: Singles, k: int, lines: slice) -> Ints:
+        """The places in a table of queries and columns where one may come above the levels of some interval."""
+        shape = heights[0][lines].shape
+        over = self.scratch.room("over", shape, np.bool_)
+        over[:] = False
+        for bar, (low, high) in zip(bars, pairwise(height[lines] for height in heights), strict=True):
+            level = bar.at(lines).stricter
+            some = self._over(low, high, level, self.scratch.room("some", shape, np.bool_))
+            crowd = crowded(some, k)
+            if len(crowd):
+                ends = low[crowd], high[crowd]
+                level = level.at(crowd).raised(self._reached(*ends, margin, k))
+                some[crowd] = self._over(*ends, level, np.empty(ends[0].shape, np.bool_))
+            over |= some
+        found: Ints = np.flatnonzero(over) + lines.start * shape[1]
+        return found
+
     def _over(self, low: Bits, high: Bits, level: Levels, over: Mask) -> Mask:
         """Where a column may come above the level."""
         np.greater_equal(low, _as_bits(level.low)[:, None], out=over)
@@ -221,15 +230,15 @@ class TorchMeeting:
         over |= np.greater_equal(high, _as_bits(level.high)[:, None], out=some)
         return over
 
-    def _reached(self, low: Bits, high: Bits, lost: float, k: int) -> Singles:
+    def _reached(self, low: Bits, high: Bits, margin: Singles, k: int) -> Singles:
         """What k columns never fall below in an interval, or -inf where that is not positive.
 
-        With u for a rounding and F for a product, that is (F (1 - u) - 2m) / b for a margin m and a bulge b. Here
-        (F - 2m (1 + 4u)) / b is rounded on the way, and (1 - 4u) of it less.
+        With u for a rounding and F for a product that is at most m above the score and at least as much more than it,
+        F (1 - u) - 2m over the bulge is such a height. The margin is 2m (1 + 4u): (F - margin) over the bulge is
+        rounded twice on the way, and (1 - 4u) of it is less.
         """
         bound: Bits = self.scratch.room("bound", low.shape, np.int16)
         np.minimum(low, high, out=bound)  # of two negative numbers the wrong one, which is negative too
-        margin = np.float32(2 * (1 + 4 * BFLOAT16_ROUNDING)) * (np.float32(1.01 * lost) * self.length + self.off)
         floats = _as_floats(bound).sub_(_as_floats(_rounded_up(margin)))
         if self.columns.turns:
             floats.div_(_as_floats(_rounded_up(self.bulge)))
