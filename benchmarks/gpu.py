@@ -1,7 +1,7 @@
 """GPU benchmarks: `python benchmarks/gpu.py [--sections case,peers,half,shapes,same] [TARGET]`, on a machine with CUDA.
 
-Times are seconds from ordinary host memory to the finished patch, after CUDA has been started once. The peer's
-package (nudge-ft) is needed for the sections `peers` and `half`.
+Times are seconds from ordinary host memory to the finished patch, after a small run that starts CUDA and its libraries.
+The peer's package (nudge-ft) is needed for the sections `peers` and `half`.
 """
 
 from __future__ import annotations
@@ -183,10 +183,11 @@ def main():
         f"Made by `python benchmarks/gpu.py` ({asked.sections}). {gpu}, {len(os.sched_getaffinity(0))} CPU cores; "
         f"Python {platform.python_version()}, numpy {np.__version__}, torch {torch.__version__}, "
         f"nudgevec {nudgevec.__version__}.",
-        "Times are from ordinary host memory to the finished patch, after CUDA has been started once.",
+        "Times are from ordinary host memory to the finished patch, after a small run that starts CUDA.",
         "",
     ]
     everything = random_documents(asked.rows, 384)
+    ours(everything[:5000], *problem(everything[:5000], 500, 100, 400), "N", "ndcg@10")()
     for name in asked.sections.split(","):
         for line in SECTIONS[name](everything):
             print(line, flush=True)

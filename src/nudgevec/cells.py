@@ -17,14 +17,15 @@ from typing import NamedTuple
 import numpy as np
 
 from nudgevec import parallel
+from nudgevec.columns import Columns
 from nudgevec.corpus import Floats, Ints, rows_of
 from nudgevec.cutting import Leaf, Node, cut, label_range
-from nudgevec.engines import Columns, Met
+from nudgevec.engines import Met
 from nudgevec.labels import Labels
 from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, kth_largest
 from nudgevec.motion import Motion, height
 from nudgevec.nearest import Nearest, Scan, pair_dots
-from nudgevec.parallel import everywhere, ordered
+from nudgevec.parallel import ordered
 from nudgevec.tiles import error_of
 
 # Queries are taken in groups: few enough for their scores to stay in the cache, enough for products to be fast.
@@ -74,7 +75,7 @@ class Cutter:
 
     def __init__(self, motion: Motion, scan: Scan, labels: Labels, k: int) -> None:
         self.motion, self.queries, self.k = motion, scan.queries, k
-        self.columns = _columns(motion, scan.engine.rays)
+        self.columns = Columns.of(motion, scan.engine.rays)
         self.meeting = scan.engine.meeting(self.columns)
         self.threads = _CENTRAL_THREADS if self.meeting.at_once else 0
         # Asked for last: the scan may be under way.
@@ -242,49 +243,6 @@ class _Begun(NamedTuple):
     @property
     def bars(self) -> list[Bars]:
         return [each.bars for each in self.beginnings]
-
-
-def _columns(motion: Motion, rays: int) -> Columns:
-    """The moving documents in float32, at angle zero and at their stops, with the angles to begin with.
-
-    A product is off by error_of(d) per unit of length. Scores in between are joined from both, and so are slopes:
-    f(phi) = (first sin(stop - phi) + last sin phi) / sin stop for N, first cos phi + last sin phi for M. An
-    error in the ends grows by 1/cos(stop / 2) at most; joining costs a few units in the last place (32 more
-    dimensions' worth).
-    """
-    count, dim = motion.direction.shape
-    ends = np.empty((count, 2, dim), np.float32)
-    units = motion.units
-
-    def fill(part: slice) -> None:
-        start = motion.start[part] / units[part, None]
-        ends[part, 0] = start
-        ends[part, 1] = motion.direction[part]
-        if motion.turns:
-            stop = motion.stop[part, None]
-            start *= np.cos(stop)
-            start += np.sin(stop) * motion.direction[part]
-            ends[part, 1] = start
-
-    everywhere(fill, count)
-    # Labels tend to overtake others early on their rays, so that is where intervals are narrow.
-    inner = [] if motion.turns else [motion.end * (part / rays) ** 1.5 for part in range(1, rays)]
-    angles = [0.0, *inner, motion.end]
-    reached = [np.minimum(phi, motion.stop) for phi in angles]
-    sine = np.sin(motion.stop)
-    weights = [(np.sin(motion.stop - phi) / sine, np.sin(phi) / sine) for phi in reached]
-    bulges = [1 / np.cos((end - begin) / 2) for begin, end in pairwise(reached)] if motion.turns else []
-    slack = error_of(dim + 32) * np.maximum(motion.length / motion.units, 1.0)
-    slack *= 1.5 / np.cos(motion.stop / 2)
-    return Columns(
-        ends,
-        motion.turns,
-        motion.stop,
-        angles,
-        [(of_first.astype(np.float32), of_last.astype(np.float32)) for of_first, of_last in weights],
-        [bulge.astype(np.float32) for bulge in bulges],
-        slack.astype(np.float32),
-    )
 
 
 class _Known(NamedTuple):

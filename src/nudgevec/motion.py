@@ -76,6 +76,13 @@ class Motion:
         """What each start is divided by for scoring: its own length, or the scale of all."""
         return self.length if self.turns else np.full(len(self), self.scale)
 
+    @property
+    def stopping(self) -> tuple[Floats, Floats]:
+        """How much of its start (as it is scored) and of its direction a document is made of where it stops."""
+        if self.turns:
+            return np.cos(self.stop), np.sin(self.stop)
+        return np.zeros(len(self)), np.ones(len(self))
+
     def gamma(self, phi: float) -> float:
         """The paper's gamma for this angle."""
         return float(self.gammas(np.array([phi]))[0])

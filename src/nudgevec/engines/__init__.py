@@ -13,10 +13,10 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from nudgevec.columns import Columns
 from nudgevec.corpus import Floats, Ints
 from nudgevec.errors import OptionError
-from nudgevec.lines import Bars, Levels, Mask
-from nudgevec.motion import peak
+from nudgevec.lines import Bars, Mask
 from nudgevec.parallel import slices
 from nudgevec.tiles import Singles, Tile
 
@@ -57,44 +57,6 @@ class Sieve(Protocol):
     def scan(self, tiles: Iterator[Tile], floor: Floats, finish: Callable[[Survivors], Result]) -> Iterator[Result]:
         """Filter all tiles against each query's floor, which may rise meanwhile, and finish what is left of
         each, possibly in other threads. Results come in the order of the documents."""
-
-
-class Columns(NamedTuple):
-    """Moving documents in float32: ``ends`` holds each at angle zero, and where it stops, side by side.
-
-    The score at ``angles[i]`` is ``weights[i][0] * first + weights[i][1] * last``. Between two neighbouring angles
-    documents that turn (``turns``) come at most ``bulges[i]`` times as high as at the higher of both (see
-    ``motion.bulged``). Straight rays have no bulges: one that is below another at both angles is below it all the
-    way. ``slack`` bounds the error of any such score. All but ``angles`` have one entry per document.
-    """
-
-    ends: Singles
-    turns: bool
-    stop: Floats
-    angles: list[float]
-    weights: list[tuple[Singles, Singles]]
-    bulges: list[Singles]
-    slack: Singles
-
-    @property
-    def first(self) -> Singles:
-        return self.ends[:, 0]
-
-    @property
-    def last(self) -> Singles:
-        return self.ends[:, 1]
-
-    def above(self, column: Ints, low: Floats, high: Floats, levels: Levels) -> Mask:
-        """Which documents may come above levels in an interval (where they turn: on their whole way), given what
-        their scores at both ends are at most."""
-        if self.turns:
-            return peak(low, high, self.stop[column]) >= levels.low
-        return levels.under(low, high)
-
-    def matter(self, query: Ints, column: Ints, low: Floats, high: Floats, bars: Bars) -> Mask:
-        """Which pairs may matter there."""
-        some = (self.above(column, low, high, levels.at(query)) for levels in (bars.labels, bars.stills))
-        return np.logical_and(*some)
 
 
 class Met(NamedTuple):

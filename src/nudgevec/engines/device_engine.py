@@ -11,31 +11,34 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from nudgevec import parallel
+from nudgevec.columns import Columns
 from nudgevec.corpus import Floats
-from nudgevec.engines import Columns, Met, Result, Survivors, many
+from nudgevec.engines import Met, Result, Survivors, many
 from nudgevec.engines.torch_engine import BFLOAT16_ROUNDING, import_torch
+from nudgevec.engines.transfers import arriving
 from nudgevec.lines import Bars, Levels
-from nudgevec.tiles import UNIT_ROUNDOFF, Singles, Tile, error_of
+from nudgevec.tiles import UNIT_ROUNDOFF, Tile, error_of
 
 # One tile: so many bytes of float32 vectors, and scores in bfloat16.
 _TILE_BYTES = 96 << 20
 _TILE_SCORES = 1 << 29
 _STRETCH = 128
-_SLOTS = 3
 # Pairs of vectors multiplied at a time, in float32 on the device and in float64 on the host.
 _DEVICE_PAIRS = 1 << 17
 _HOST_PAIRS = 1 << 12
 # New documents per query and tile that count for its floor.
 _LISTED = 256
+# Moving documents sent to the device at a time.
+_SENT = 1 << 14
 _FINISHERS = 8
-_COPIERS = 8
 
 
 class DeviceEngine:
@@ -109,7 +112,7 @@ class DeviceSieve:
                     for part in parallel.slices(len(query), _HOST_PAIRS)
                 ]
 
-            for tile, vectors in _Transfers(self.device).run(tiles):
+            for tile, vectors in arriving(tiles, self.device):
                 found = self._over(tile, vectors)
                 if not tile.reader.streams:
                     waiting.append((tile, found))
@@ -212,12 +215,16 @@ class DeviceMeeting:
     def __init__(self, columns: Columns, device: Any) -> None:
         torch = import_torch()
 
-        def sent(values: Singles) -> Any:
+        def sent(values: npt.NDArray[Any]) -> Any:
             return torch.from_numpy(values).to(device)
 
-        self.torch, self.device = torch, device
-        self.turns, ends = columns.turns, sent(columns.ends)
-        self.first, self.last = ends[:, 0], ends[:, 1]
+        self.torch, self.device, self.turns = torch, device, columns.turns
+        motion, units, (cosine, sine) = columns.motion, columns.motion.units, columns.motion.stopping
+        self.first, self.last = torch.empty((2, *motion.direction.shape), device=device)
+        for part in parallel.slices(len(motion), _SENT):
+            start = sent(motion.start[part]).double() / sent(units[part, None])
+            self.first[part] = start
+            self.last[part] = sent(cosine[part, None]) * start + sent(sine[part, None]) * sent(motion.direction[part])
         self.weights = [(sent(of_first), sent(of_last)) for of_first, of_last in columns.weights]
         self.bulges, self.slack = [sent(bulge) for bulge in columns.bulges], sent(columns.slack)
 
@@ -264,86 +271,6 @@ class DeviceMeeting:
         length = max(1, columns // max(512, 8 * k))
         whole = lower[:, : columns // length * length].reshape(queries, -1, length).amax(dim=2)
         return whole.topk(k, dim=1).values[:, -1]
-
-
-class _Transfers:
-    """Takes tiles to the device ahead of their use."""
-
-    def __init__(self, device: Any) -> None:
-        self.torch = import_torch()
-        self.device = device
-
-    def run(self, tiles: Iterator[Tile]) -> Iterator[tuple[Tile, Any]]:
-        """Every tile with its vectors on the device, which are good until the next one is asked for."""
-        if self.device.type != "cuda":
-            for tile in tiles:
-                yield tile, self.torch.from_numpy(np.array(tile.block)).to(self.device)
-            return
-        slots = [_Slot(self.torch, self.device) for _ in range(_SLOTS)]
-        copying = self.torch.cuda.Stream(self.device)
-        with (
-            ThreadPoolExecutor(1, "nudgevec-send") as sender,
-            ThreadPoolExecutor(min(_COPIERS, parallel.cores()), "nudgevec-copy") as copiers,
-        ):
-
-            def send(slot: _Slot) -> Tile | None:
-                tile = next(tiles, None)
-                if tile is not None:
-                    slot.send(tile.block, copying, copiers)
-                return tile
-
-            coming = deque((slot, sender.submit(send, slot)) for slot in slots[1:])
-            free = slots[0]
-            try:
-                while True:
-                    slot, arrival = coming.popleft()
-                    sent = arrival.result()
-                    if sent is None:
-                        return
-                    coming.append((free, sender.submit(send, free)))
-                    self.torch.cuda.current_stream(self.device).wait_event(slot.ready)
-                    yield sent, slot.vectors
-                    slot.done.record()
-                    free = slot
-            finally:
-                for _, arrival in coming:
-                    if not arrival.cancel():
-                        wait([arrival])
-                copying.synchronize()
-
-
-class _Slot:
-    """Pinned memory and device memory for one tile."""
-
-    def __init__(self, torch: Any, device: Any) -> None:
-        self.torch, self.device = torch, device
-        self.ready, self.done = torch.cuda.Event(), torch.cuda.Event()
-        self.pinned: Any = None
-        self.room: Any = None
-        self.vectors: Any = None
-
-    def send(self, block: Any, stream: Any, copiers: ThreadPoolExecutor) -> None:
-        torch = self.torch
-        self.done.synchronize()
-        kind = torch.from_numpy(np.empty(0, block.dtype)).dtype
-        if self.pinned is None or self.pinned.dtype != kind or len(self.pinned) < len(block):
-            self.pinned = torch.empty(block.shape, dtype=kind, pin_memory=True)
-            self.room = torch.empty(block.shape, dtype=kind, device=self.device)
-            # The memory may have been somebody else's a moment ago, and may be again.
-            stream.wait_stream(torch.cuda.current_stream(self.device))
-            self.room.record_stream(stream)
-        into = self.pinned.numpy()
-        step = max(1, -(-len(block) // _COPIERS))
-
-        def copy(begin: int) -> None:
-            into[begin : min(begin + step, len(block))] = block[begin : begin + step]
-
-        for _ in copiers.map(copy, range(0, len(block), step)):
-            pass
-        self.vectors = self.room[: len(block)]
-        with torch.cuda.stream(stream):
-            self.vectors.copy_(self.pinned[: len(block)], non_blocking=True)
-            self.ready.record(stream)
 
 
 @contextmanager

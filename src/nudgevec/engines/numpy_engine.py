@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec import parallel
+from nudgevec.columns import Columns
 from nudgevec.corpus import Floats, Ints
-from nudgevec.engines import Columns, Meeting, Met, Result, Survivors, crowded, few, kth_of_maxima
+from nudgevec.engines import Meeting, Met, Result, Survivors, crowded, few, kth_of_maxima
 from nudgevec.lines import Bars, Levels, Mask, kth_largest
 from nudgevec.parallel import ordered
 from nudgevec.scratch import Scratch
@@ -127,13 +128,14 @@ class NumpyMeeting:
 
     def __init__(self, columns: Columns, scratch: Scratch) -> None:
         self.columns = columns
+        self.first, self.last = columns.first, columns.last
         self.scratch = scratch
 
     def among(self, queries: Floats, bars: list[Bars], k: int) -> list[Met]:
         asked = queries.astype(np.float32)
-        shape = len(asked), len(self.columns.ends)
-        first = np.matmul(asked, self.columns.first.T, out=self.scratch.room("scores", shape, np.float32))
-        last = np.matmul(asked, self.columns.last.T, out=self.scratch.room("last", shape, np.float32))
+        shape = len(asked), len(self.columns)
+        first = np.matmul(asked, self.first.T, out=self.scratch.room("scores", shape, np.float32))
+        last = np.matmul(asked, self.last.T, out=self.scratch.room("last", shape, np.float32))
         parts = [self._among(first, last, bars, k, lines) for lines in few(*shape)]
         return [Met.joined(each) for each in zip(*parts, strict=True)]
 

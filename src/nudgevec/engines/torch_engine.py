@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from nudgevec.columns import Columns
 from nudgevec.corpus import Floats, Ints, rows_of
-from nudgevec.engines import Columns, Met, crowded, few, kth_of_maxima
+from nudgevec.engines import Met, crowded, few, kth_of_maxima
 from nudgevec.engines.numpy_engine import CpuSieve, NumpyEngine
 from nudgevec.errors import MissingExtraError
 from nudgevec.lines import Bars, Levels, Mask, kth_largest
@@ -248,7 +249,7 @@ class TorchMeeting:
     def _dots(self, asked: Singles, query: Ints, column: Ints) -> tuple[Singles, Singles]:
         """Scores at both ends, of pairs that come in the order of the queries."""
         begin = np.searchsorted(query, np.arange(len(asked) + 1))
-        ends = self.columns.ends.reshape(len(self.columns.ends), 2 * asked.shape[1])
+        ends = self.columns.ends.reshape(len(self.columns), 2 * asked.shape[1])
         scores = np.empty((len(query), 2), np.float32)
         room = self.scratch.room("rows", (int(np.diff(begin).max(initial=0)), ends.shape[1]), np.float32)
         for vector, (start, stop) in zip(asked, pairwise(begin.tolist()), strict=True):

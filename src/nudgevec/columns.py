@@ -1,0 +1,109 @@
+"""Moving documents as the columns of a table of scores, in float32.
+
+Their scores at angle zero and where they stop tell all others, so two products with the queries are enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from nudgevec.corpus import Floats, Ints
+from nudgevec.lines import Bars, Levels, Mask
+from nudgevec.motion import Motion, peak
+from nudgevec.parallel import everywhere
+from nudgevec.tiles import Singles, error_of
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Moving documents, and the angles between which to look at them first.
+
+    The score at ``angles[i]`` is ``weights[i][0] * first + weights[i][1] * last``. Between two neighbouring angles
+    documents that turn come at most ``bulges[i]`` times as high as at the higher of both (see ``motion.bulged``).
+    Straight rays have no bulges: one that is below another at both angles is below it all the way. ``slack`` bounds
+    the error of any such score. All but ``angles`` have one entry per document.
+    """
+
+    motion: Motion
+    angles: list[float]
+    weights: list[tuple[Singles, Singles]]
+    bulges: list[Singles]
+    slack: Singles
+
+    @classmethod
+    def of(cls, motion: Motion, rays: int) -> Columns:
+        """Straight rays are cut into so many intervals.
+
+        A product is off by error_of(d) per unit of length. Scores in between are joined from both, and so are slopes:
+        f(phi) = (first sin(stop - phi) + last sin phi) / sin stop for N, first cos phi + last sin phi for M. An
+        error in the ends grows by 1/cos(stop / 2) at most; joining costs a few units in the last place (32 more
+        dimensions' worth).
+        """
+        # Labels tend to overtake others early on their rays, so that is where intervals are narrow.
+        inner = [] if motion.turns else [motion.end * (part / rays) ** 1.5 for part in range(1, rays)]
+        angles = [0.0, *inner, motion.end]
+        reached = [np.minimum(phi, motion.stop) for phi in angles]
+        sine = np.sin(motion.stop)
+        weights = [(np.sin(motion.stop - phi) / sine, np.sin(phi) / sine) for phi in reached]
+        bulges = [1 / np.cos((end - begin) / 2) for begin, end in pairwise(reached)] if motion.turns else []
+        slack = error_of(motion.direction.shape[1] + 32) * np.maximum(motion.length / motion.units, 1.0)
+        slack *= 1.5 / np.cos(motion.stop / 2)
+        return cls(
+            motion,
+            angles,
+            [(of_first.astype(np.float32), of_last.astype(np.float32)) for of_first, of_last in weights],
+            [bulge.astype(np.float32) for bulge in bulges],
+            slack.astype(np.float32),
+        )
+
+    def __len__(self) -> int:
+        return len(self.motion)
+
+    @property
+    def turns(self) -> bool:
+        return self.motion.turns
+
+    @cached_property
+    def ends(self) -> Singles:
+        """Each document at angle zero and where it stops, side by side: (m, 2, d)."""
+        motion, units = self.motion, self.motion.units
+        count, dim = motion.direction.shape
+        ends = np.empty((count, 2, dim), np.float32)
+
+        cosine, sine = motion.stopping
+
+        def fill(part: slice) -> None:
+            start = motion.start[part] / units[part, None]
+            ends[part, 0] = start
+            ends[part, 1] = motion.direction[part]
+            if motion.turns:
+                start *= cosine[part, None]
+                start += sine[part, None] * motion.direction[part]
+                ends[part, 1] = start
+
+        everywhere(fill, count)
+        return ends
+
+    @property
+    def first(self) -> Singles:
+        return self.ends[:, 0]
+
+    @property
+    def last(self) -> Singles:
+        return self.ends[:, 1]
+
+    def above(self, column: Ints, low: Floats, high: Floats, levels: Levels) -> Mask:
+        """Which documents may come above levels in an interval (where they turn: on their whole way), given what
+        their scores at both ends are at most."""
+        if self.turns:
+            return peak(low, high, self.motion.stop[column]) >= levels.low
+        return levels.under(low, high)
+
+    def matter(self, query: Ints, column: Ints, low: Floats, high: Floats, bars: Bars) -> Mask:
+        """Which pairs may matter there."""
+        some = (self.above(column, low, high, levels.at(query)) for levels in (bars.labels, bars.stills))
+        return np.logical_and(*some)
