@@ -40,7 +40,6 @@ def the_case():
     yield f"Each line of ours is {TURNS} fresh processes, in turn with as many of `plain`, because the machine is not"
     yield "equally fast all the time. Ratios are the middle one of the pairs, with lowest and highest. The first"
     yield "of three calls in a process finds cold caches and memory, the best of them does not."
-    yield ""
     yield "The peer is run before, between and after the engines; its figures are the middle ones."
     yield ""
     yield "| what | first, x plain | best of 3, x plain | faster than nudge-ft N | than nudge-ft M | MB above inputs |"
@@ -62,7 +61,8 @@ def the_case():
         first = middle([row for _, row in pairs], "first")
         yield (
             f"| {name} | {ratios(pairs, 'first')} | {ratios(pairs, 'best')} "
-            f"| {theirs['N'] / first:.1f} x | {theirs['M'] / first:.1f} x | {max(row['grown_mb'] for _, row in pairs)} |"
+            f"| {theirs['N'] / first:.1f} x | {theirs['M'] / first:.1f} x "
+            f"| {max(row['grown_mb'] for _, row in pairs)} |"
         )
     for method, runs in peers.items():
         yield (

@@ -44,7 +44,7 @@ def _in_large_pages(size: int) -> npt.NDArray[np.uint8]:
 
     NumPy asks for them where an array has 4 MB or more; the system gives them where one fits in.
     """
-    if size < _LARGE_PAGE // 4:
+    if size < _LARGE_PAGE // 2:
         return np.empty(size, np.uint8)
     memory = np.empty(max(size + _LARGE_PAGE, 2 * _LARGE_PAGE), np.uint8)
     begin = -memory.ctypes.data % _LARGE_PAGE
