@@ -21,10 +21,11 @@ from nudgevec.columns import Columns
 from nudgevec.corpus import Floats, Ints, rows_of
 from nudgevec.cutting import Leaf, Node, cut, label_range
 from nudgevec.engines import Met
+from nudgevec.known import Known, exact_curves
 from nudgevec.labels import Labels
 from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, kth_largest
-from nudgevec.motion import Motion, height
-from nudgevec.nearest import Nearest, Scan, pair_dots
+from nudgevec.motion import Motion
+from nudgevec.nearest import Nearest, Scan
 from nudgevec.parallel import ordered
 from nudgevec.tiles import error_of
 
@@ -81,7 +82,7 @@ class Cutter:
         # Asked for last: the scan may be under way.
         still = scan.still(motion.rows)
         self.still = Nearest(still.row, still.score / (1.0 if motion.turns else motion.scale))
-        known = _Known.of(labels, scan.queries, motion, self.still)
+        known = Known.of(labels, scan.queries, motion, self.still)
         self.known = known.where(self._hopeful(known))
         self.asked = np.unique(self.known.query)
 
@@ -94,7 +95,8 @@ class Cutter:
         share = -(-len(self.asked) // (self.threads or parallel.cores()))
         step = max(1, min(step, max(share, _FEWEST_QUERIES, _FEWEST_SCORES // width)))
         # All of about the same size.
-        step = max(1, -(-len(self.asked) // max(1, -(-len(self.asked) // step))))
+        count = max(1, -(-len(self.asked) // step))
+        step = max(1, -(-len(self.asked) // count))
         groups = list(parallel.slices(len(self.asked), step))
         if not self.meeting.at_once:
             yield from (partial(self._cells, group) for group in groups)
@@ -114,14 +116,14 @@ class Cutter:
         queries = rows_of(self.queries, self.asked[group])
         return self._finish(begun, self.meeting.among(queries, begun.bars, self.k))
 
-    def _hopeful(self, known: _Known) -> Mask:
+    def _hopeful(self, known: Known) -> Mask:
         """Which labels come up to the k-th still document somewhere. No others are ever in the top k."""
         still = self.still.score
         if still.shape[1] < self.k:
             return np.ones(len(known.query), np.bool_)
         kth = still[known.query, self.k - 1]
         room = _ROOM * (1 + np.abs(kth) + np.hypot(known.score, known.slope))
-        levels = Levels(*((height - room).astype(np.float32) for height in (kth, kth if self.motion.turns else 0.0)))
+        levels = Levels(*((each - room).astype(np.float32) for each in (kth, kth if self.motion.turns else 0.0)))
         hopeful: Mask = known.score >= levels.low
         moves = known.column < len(self.motion)
         first, last = (known.height(phi)[moves] for phi in (0.0, self.motion.end))
@@ -206,7 +208,7 @@ class Cutter:
         stop = np.full_like(first, self.motion.still_stop)
         return Curves(first, np.zeros_like(first), stop, first, last, slack)
 
-    def _label_curves(self, known: _Known) -> Curves:
+    def _label_curves(self, known: Known) -> Curves:
         """Curves of the labelled documents, made from float64 scores but no more precise than those of others."""
         moves = known.column < len(self.motion)
         first, last = (known.height(phi).astype(np.float32) for phi in (0.0, self.motion.end))
@@ -237,7 +239,7 @@ class _Begun(NamedTuple):
     """A group of queries, its labels, and the intervals to begin with."""
 
     group: slice
-    known: _Known
+    known: Known
     beginnings: list[_Beginning]
 
     @property
@@ -245,51 +247,8 @@ class _Begun(NamedTuple):
         return [each.bars for each in self.beginnings]
 
 
-class _Known(NamedTuple):
-    """Labels as (query, column), sorted, with the index of each label and its curve.
-
-    Columns are the moving documents, then the still ones of the query. A label on any other document
-    never gets into the top k.
-    """
-
-    query: Ints
-    column: Ints
-    label: Ints
-    score: Floats
-    slope: Floats
-    stop: Floats
-
-    @classmethod
-    def of(cls, labels: Labels, queries: Floats, motion: Motion, still: Nearest) -> _Known:
-        query, row = labels.query, labels.row
-        column = np.searchsorted(motion.rows, row)
-        moves = np.append(motion.rows, -1)[column] == row
-        rests = np.flatnonzero(~moves)
-        hit, place = np.nonzero(still.row[query[rests]] == row[rests, None])
-        rests, goes = rests[hit], column[moves]
-        score, slope = _exact_curves(queries, query[moves], motion, goes)
-        index = np.concatenate([np.flatnonzero(moves), rests])
-        known = cls(
-            query[index],
-            np.concatenate([goes, len(motion) + place]),
-            index,
-            np.concatenate([score, still.score[query[rests], place]]),
-            np.concatenate([slope, np.zeros(len(rests))]),
-            np.concatenate([motion.stop[goes], np.full(len(rests), motion.still_stop)]),
-        )
-        return known.where(np.lexsort((known.column, known.query)))
-
-    def height(self, phi: float) -> Floats:
-        """Their scores at an angle."""
-        return height(self.score, self.slope, self.stop, np.float64(phi))
-
-    def where(self, keep: slice | Mask | Ints) -> _Known:
-        where, curve = (self.query[keep], self.column[keep], self.label[keep]), (self.score, self.slope, self.stop)
-        return _Known(*where, *(values[keep] for values in curve))
-
-
 def _exact_cells(
-    leaves: list[Leaf], asked: Ints, queries: Floats, motion: Motion, still: Nearest, known: _Known
+    leaves: list[Leaf], asked: Ints, queries: Floats, motion: Motion, still: Nearest, known: Known
 ) -> Cells:
     """Score the documents again in float64, each (query, document) once, and lay the leaves out flat.
 
@@ -312,7 +271,7 @@ def _exact_cells(
     slope = np.zeros(len(pair))
     stop = np.full(len(pair), motion.still_stop)
     mover = of_column[moves]
-    score[moves], slope[moves] = _exact_curves(queries, asked[of_query[moves]], motion, mover)
+    score[moves], slope[moves] = exact_curves(queries, asked[of_query[moves]], motion, mover)
     stop[moves] = motion.stop[mover]
     score[~moves] = still.score[asked[of_query[~moves]], of_column[~moves] - len(motion)]
     label = np.full(len(pair), -1)
@@ -332,9 +291,3 @@ def _exact_cells(
         stop=stop[back],
         label=label[back],
     )
-
-
-def _exact_curves(queries: Floats, query: Ints, motion: Motion, column: Ints) -> tuple[Floats, Floats]:
-    """Score at angle zero and slope of moving documents, in float64."""
-    score = pair_dots(queries, query, motion.start, column) / motion.units[column]
-    return score, pair_dots(queries, query, motion.direction, column)

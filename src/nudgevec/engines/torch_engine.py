@@ -83,7 +83,7 @@ class TorchSieve(CpuSieve):
         self.queries = _as_floats(np.empty(queries.shape, np.int16))
         self.lost = np.empty(len(queries))
         for part in slices(len(queries), _AT_A_TIME):
-            self.queries[part], self.lost[part] = _coarse(queries[part])
+            self.queries[part], self.lost[part] = _in_bfloat16(queries[part])
 
     def prepared(self, tile: Tile) -> _Coarse:
         torch, dim, count = self.torch, tile.block.shape[1], len(tile)
@@ -197,7 +197,7 @@ class TorchMeeting:
         """What scores are at most, at every angle, and what the queries are off by at most."""
         dim = queries.shape[1]
         asked = np.empty((len(queries), dim + 2), np.int16)
-        _as_floats(asked)[:, :dim], lost = _coarse(queries)
+        _as_floats(asked)[:, :dim], lost = _in_bfloat16(queries)
         asked[:, dim], asked[:, dim + 1] = _rounded_up(lost), _rounded_up(np.ones(1))
         heights = [
             self.scratch.room(f"at {angle}" if angle else "scores", (len(asked), len(self.off)), np.int16)
@@ -263,7 +263,7 @@ class TorchMeeting:
         return (product + np.abs(product) * BFLOAT16_ROUNDING) / self.bulge[column]
 
 
-def _coarse(queries: Floats) -> tuple[Any, Floats]:
+def _in_bfloat16(queries: Floats) -> tuple[Any, Floats]:
     """Queries in bfloat16, and how far each is off."""
     torch = import_torch()
     exact = torch.from_numpy(queries)
