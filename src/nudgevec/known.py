@@ -55,8 +55,8 @@ class Known(NamedTuple):
         return height(self.score, self.slope, self.stop, np.float64(phi))
 
     def where(self, keep: slice | Mask | Ints) -> Known:
-        where = self.query[keep], self.column[keep], self.label[keep]
-        return Known(*where, self.score[keep], self.slope[keep], self.stop[keep])
+        query, column, label, score, slope, stop = self
+        return Known(query[keep], column[keep], label[keep], score[keep], slope[keep], stop[keep])
 
 
 def _places(which: Ints, query: Ints, row: Ints, still: Nearest) -> tuple[Ints, Ints]:

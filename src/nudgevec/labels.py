@@ -69,6 +69,7 @@ def read_labels(labels: Any, queries: int, reader: Reader, what: str) -> Labels:
     bad = np.flatnonzero(~np.isfinite(weight))
     if len(bad):
         raise LabelError(f"{what}: query {query[bad[0]]} has a label with weight {weight[bad[0]]}")
+    # Most lists come sorted and without repetitions; to sort them again would take half of the time.
     in_order = (query[1:] > query[:-1]) | ((query[1:] == query[:-1]) & (row[1:] > row[:-1]))
     if in_order.all():
         return Labels(query, row, weight, queries).where(weight != 0)

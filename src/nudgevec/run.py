@@ -35,7 +35,7 @@ from nudgevec.metrics import USUAL
 from nudgevec.nearest import nearest
 from nudgevec.patch import Patch
 from nudgevec.split import SIDES, TEST, TRAIN, VALIDATION, Split, split
-from nudgevec.stores.base import check_dot
+from nudgevec.stores.suits import check_dot
 from nudgevec.tune import NudgeM, NudgeMN, NudgeN, NudgeNU
 
 METHODS: dict[str, type[NudgeN]] = {each.method: each for each in (NudgeN, NudgeM, NudgeMN, NudgeNU)}

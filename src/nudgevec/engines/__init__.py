@@ -151,8 +151,8 @@ def _torch_pays(work: float) -> bool:
     return torch.cuda.is_available() or (asked is not None and bool(asked()))
 
 
-def few(lines: int, columns: int) -> Iterator[slice]:
-    """Stretches of lines to look at together."""
+def handfuls(lines: int, columns: int) -> Iterator[slice]:
+    """Lines of a table of scores, as many at a time as stay in the cache."""
     return slices(lines, max(1, _AT_A_TIME // max(1, columns)))
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from nudgevec import parallel
 from nudgevec.columns import Columns
 from nudgevec.corpus import Floats, Ints
-from nudgevec.engines import Meeting, Met, Result, Survivors, crowded, few, kth_of_maxima
+from nudgevec.engines import Meeting, Met, Result, Survivors, crowded, handfuls, kth_of_maxima
 from nudgevec.lines import Bars, Levels, Mask, kth_largest
 from nudgevec.parallel import ordered
 from nudgevec.scratch import Scratch
@@ -136,7 +136,7 @@ class NumpyMeeting:
         shape = len(asked), len(self.columns)
         first = np.matmul(asked, self.first.T, out=self.scratch.room("scores", shape, np.float32))
         last = np.matmul(asked, self.last.T, out=self.scratch.room("last", shape, np.float32))
-        parts = [self._among(first, last, bars, k, lines) for lines in few(*shape)]
+        parts = [self._among(first, last, bars, k, lines) for lines in handfuls(*shape)]
         return [Met.joined(each) for each in zip(*parts, strict=True)]
 
     def _among(self, first: Singles, last: Singles, bars: list[Bars], k: int, lines: slice) -> list[Met]:

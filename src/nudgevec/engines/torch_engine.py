@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from nudgevec.columns import Columns
 from nudgevec.corpus import Floats, Ints, rows_of
-from nudgevec.engines import Met, crowded, few, kth_of_maxima
+from nudgevec.engines import Met, crowded, handfuls, kth_of_maxima
 from nudgevec.engines.numpy_engine import CpuSieve, NumpyEngine
 from nudgevec.errors import MissingExtraError
 from nudgevec.lines import Bars, Levels, Mask, kth_largest
@@ -77,8 +77,7 @@ class TorchSieve(CpuSieve):
 
     def __init__(self, queries: Floats, k: int, scratch: Scratch) -> None:
         super().__init__(len(queries), _FIRST_SCORES, _TILE_SCORES, scratch)
-        torch = import_torch()
-        self.torch = torch
+        self.torch = import_torch()
         self.k = k
         self.queries = _as_floats(np.empty(queries.shape, np.int16))
         self.lost = np.empty(len(queries))
@@ -156,7 +155,7 @@ class TorchMeeting:
         count, _, dim = columns.ends.shape
         self.bulge = columns.bulges[0] if columns.turns else np.ones(count, np.float32)
         self.at = [np.empty((count, dim + 2), np.int16) for _ in columns.angles]
-        # What products are more than scores, at most, is less than twice this, for a query that is off by a unit.
+        # Of each document the longest version, and what its products may be off by without the rounding of the query.
         self.length, self.off = np.zeros((2, count), np.float32)
         adding = np.float32(2 * (dim + 64) * UNIT_ROUNDOFF)
 
@@ -181,7 +180,7 @@ class TorchMeeting:
         heights, lost = self._products(queries)
         shape = heights[0].shape
         margin = np.float32(2 * (1 + 4 * BFLOAT16_ROUNDING)) * (np.float32(1.01 * lost) * self.length + self.off)
-        found = np.concatenate([self._found(heights, bars, margin, k, lines) for lines in few(*shape)])
+        found = np.concatenate([self._found(heights, bars, margin, k, lines) for lines in handfuls(*shape)])
         query, column = np.divmod(found, shape[1])
         most = [self._at_most(height.ravel()[found], column) for height in heights]
         may = [
@@ -234,9 +233,9 @@ class TorchMeeting:
     def _reached(self, low: Bits, high: Bits, margin: Singles, k: int) -> Singles:
         """What k columns never fall below in an interval, or -inf where that is not positive.
 
-        With u for a rounding and F for a product that is at most m above the score and at least as much more than it,
-        F (1 - u) - 2m over the bulge is such a height. The margin is 2m (1 + 4u): (F - margin) over the bulge is
-        rounded twice on the way, and (1 - 4u) of it is less.
+        A product F holds a margin m that itself may be needed in full, so a score is at least F (1 - u) - 2m over the
+        bulge, with u for a rounding. ``margin`` is 2m (1 + 4u): (F - margin) over the bulge is rounded twice on the
+        way, and (1 - 4u) of it is less.
         """
         bound: Bits = self.scratch.room("bound", low.shape, np.int16)
         np.minimum(low, high, out=bound)  # of two negative numbers the wrong one, which is negative too

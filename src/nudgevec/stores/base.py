@@ -19,15 +19,14 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Array, Corpus, Reader, lengths
+from nudgevec.corpus import Array, Corpus, Reader
 from nudgevec.errors import NudgeError, NudgeWarning, OptionError, StoreError
 from nudgevec.parallel import slices
 from nudgevec.patch import Patch, Patched
 from nudgevec.stores.ledger import Ledger, Standing, Status, facts_of, named
+from nudgevec.stores.suits import check_suits
 
 METRICS = ("cosine", "dot", "l2")
-# Vectors are of unit length when they are so close to it.
-_UNIT = 1e-3
 
 
 class Store(ABC):
@@ -151,7 +150,7 @@ class Store(ABC):
         elif len(patch) == 0:
             return Status(None)
         else:
-            self._check_metric(patch)
+            check_suits(patch, self.url, self.metric)
             self._check_rows(patch)
             ledger = self._new_ledger(patch)
             self.make_ledger(ledger)
@@ -320,17 +319,6 @@ class Store(ABC):
                 f"for example {names}; tune again"
             )
 
-    def _check_metric(self, patch: Patch) -> None:
-        if patch.similarity == "dot":
-            check_dot(self.url, self.metric, patch.method)
-        if patch.similarity == "cosine" and self.metric != "cosine":
-            far = np.abs(lengths(patch.before) - 1).max()
-            if far > _UNIT:
-                raise StoreError(
-                    f"{self.url} {_compares(self.metric)}, and NUDGE-{patch.method} is right for cosine, or for unit "
-                    f"vectors (these are off by up to {far:.2g}): normalise them, or tune with --method M for dot"
-                )
-
     def leave_out(self, count: int) -> None:
         """Documents that have no vector yet are no part of this; that is said once."""
         if count and not self._told:
@@ -344,18 +332,6 @@ class Store(ABC):
         if asked and own and asked != own:
             raise OptionError(f"{self.url} compares by {own}, not by {asked}: leave metric={asked} out of the url")
         return asked or own
-
-
-def check_dot(where: str, metric: str | None, method: str) -> None:
-    """Refuse a method for inner product where something else is compared by."""
-    if metric != "dot":
-        raise StoreError(
-            f"{where} {_compares(metric)}, and NUDGE-{method} is right for inner product only: tune with --method N"
-        )
-
-
-def _compares(metric: str | None) -> str:
-    return f"compares by {metric}" if metric else "does not say how it is searched (say it: ?metric=...)"
 
 
 def told(error: Exception) -> str:
