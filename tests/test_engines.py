@@ -12,10 +12,10 @@ import torch
 from nudgevec import ArrayCorpus, NudgeM, NudgeN, demo, engines, evaluate
 from nudgevec.columns import Columns
 from nudgevec.corpus import Reader
-from nudgevec.engines import device_engine
+from nudgevec.engines import device_engine, numpy_engine, pytorch, torch_sieve
 from nudgevec.engines.device_engine import DeviceEngine, DeviceMeeting
 from nudgevec.engines.numpy_engine import NumpyMeeting
-from nudgevec.engines.torch_engine import TorchMeeting
+from nudgevec.engines.torch_meeting import TorchMeeting
 from nudgevec.errors import OptionError
 from nudgevec.lines import Bars, Levels
 from nudgevec.motion import Motion
@@ -23,15 +23,19 @@ from nudgevec.nearest import nearest
 from nudgevec.scratch import Scratch
 from problems import learnable
 
-OTHERS = ["torch", "device"]
 
-
-@pytest.fixture(params=["numpy", *OTHERS])
+@pytest.fixture(params=["numpy", "torch, 8 bits", "torch, 16 bits", "device"])
 def engine(request, monkeypatch):
-    """The name of each engine in turn. The one for GPUs runs on CPU tensors, in tiles that are not too few."""
+    """The name of each engine in turn, in tiles that are not too few. The one for GPUs runs on CPU tensors."""
     if request.param == "device":
         monkeypatch.setattr(engines, "_torch_engine", lambda: DeviceEngine("cpu"))
         monkeypatch.setattr(device_engine, "_TILE_BYTES", 1 << 17)
+    if "bits" in request.param:
+        monkeypatch.setattr(numpy_engine, "_NARROWEST", 32)
+        monkeypatch.setattr(torch_sieve, "_FIRST_SCORES", 1)
+        monkeypatch.setattr(torch_sieve, "_TILE_SCORES", 1 << 10)
+        monkeypatch.setattr(torch_sieve, "cpu_has", lambda feature: "8" in request.param)
+        monkeypatch.setattr(torch_sieve, "_SPREAD", np.inf)
     return "numpy" if request.param == "numpy" else "torch"
 
 
@@ -124,7 +128,7 @@ def test_more_than_can_be_kept_in_mind(engine, monkeypatch):
     reference = nearest(Reader(documents), queries, 7, cosine=True, engine=engines.pick("numpy", 0))
     monkeypatch.setattr("nudgevec.nearest._MOST_KEPT", 500)
     monkeypatch.setattr("nudgevec.engines.numpy_engine._TILE_SCORES", 1000)
-    monkeypatch.setattr("nudgevec.engines.torch_engine._TILE_SCORES", 1000)
+    monkeypatch.setattr("nudgevec.engines.torch_sieve._TILE_SCORES", 1000)
     found = nearest(Reader(documents), queries, 7, cosine=True, engine=engines.pick(engine, 0))
     assert np.array_equal(found.row, reference.row)
     assert np.array_equal(found.score, reference.score)
@@ -186,6 +190,23 @@ def misrounded(upward):
     agrees = np.arange(256) < 141
     size = 1 + 2.0**-8 * np.where(agrees == upward, 1.02, 0.98)
     return np.where(agrees, size, -size) / 16
+
+
+@pytest.mark.parametrize("of_query", [False, True])
+def test_the_worst_that_rounding_to_8_bits_can_do(engine, of_query):
+    """All of what rounding loses counts against the best document, which has to be found all the same: the floor
+    stands just below it."""
+    halves, ones = np.full(256, 100.49), np.full(256, 127.0)
+    halves[0] = 127
+    query, best = (halves, ones) if of_query else (ones, halves)
+    documents = np.zeros((400, 256))
+    documents[4] = best @ query / (query @ query) * (1 - 1e-4) * query
+    documents[300] = best
+    query /= np.linalg.norm(query)
+    for row, scale in ((300, 1.0), (4, 1 - 1e-4)):
+        assert documents[row] @ query == pytest.approx(scale * (best @ query))
+    found = nearest(Reader(documents), query[None], 1, cosine=False, engine=engines.pick(engine, 0))
+    assert found.row.tolist() == [[300]]
 
 
 def test_the_worst_that_rounding_can_do_to_the_scan(engine):
@@ -255,8 +276,23 @@ def test_unknown_engines_are_named():
         NudgeN(engine="abacus").fit(*learnable()[:3])
 
 
-def test_auto_weighs_the_work():
-    assert engines.pick("auto", 1e6).name == "numpy"
+@pytest.mark.parametrize(
+    ("work", "able", "name"), [(1e6, True, "numpy"), (1e13, True, "torch"), (1e13, False, "numpy")]
+)
+def test_auto_weighs_the_work(work, able, name, monkeypatch):
+    monkeypatch.setattr(pytorch, "cpu_has", lambda feature: able)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert engines.pick("auto", work).name == name
+
+
+def test_what_the_cpu_has_is_what_pytorch_says():
+    said = torch.backends.cpu.get_cpu_capability()
+    if said in ("NO AVX", "DEFAULT", "AVX2"):
+        assert not pytorch.cpu_has("avx512_bf16")
+    with open("/proc/cpuinfo") as info:
+        flags = info.read().split()
+    for feature in ("avx512_bf16", "avx512_vnni"):
+        assert pytorch.cpu_has(feature) == (feature in flags)
 
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
@@ -267,6 +303,17 @@ def test_read_only_files(engine, similarity, tmp_path):
     one = evaluate(mapped, *validation, "ndcg@10", similarity=similarity, engine=engine)["ndcg@10"]
     other = evaluate(documents, *validation, "ndcg@10", similarity=similarity, engine="numpy")["ndcg@10"]
     assert np.array_equal(one.per_query, other.per_query)
+
+
+@pytest.mark.parametrize("count", [7, 700])
+def test_documents_that_all_point_away(engine, count):
+    random = np.random.default_rng(0)
+    documents = np.abs(random.standard_normal((count, 64)))
+    queries = -np.abs(random.standard_normal((9, 64)))
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    found = nearest(Reader(documents), queries, 5, cosine=True, engine=engines.pick(engine, 0))
+    exact = queries @ (documents / np.linalg.norm(documents, axis=1, keepdims=True)).T
+    assert np.array_equal(found.row, np.argsort(-exact, axis=1)[:, :5])
 
 
 @pytest.mark.parametrize("size", [1e-23, 1e-15, 1.0, 1e10])

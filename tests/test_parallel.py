@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import ThreadpoolController
 
 from nudgevec import parallel
 from nudgevec.parallel import everywhere, ordered
@@ -67,6 +68,17 @@ def test_products_take_one_thread_each_meanwhile_and_as_many_as_before_afterward
     meanwhile = list(ordered(lambda _: threads(), range(4)))
     assert all(one == 1 and set(others) == {1} for one, others in meanwhile)
     assert threads() == before
+
+
+def test_products_of_integers_too():
+    """They ask OpenMP, which has an answer for each thread, and not PyTorch."""
+
+    def asked():
+        return [library.num_threads for library in ThreadpoolController().select(user_api="openmp").lib_controllers]
+
+    meanwhile = list(ordered(lambda _: asked(), range(4)))
+    assert meanwhile[0]
+    assert all(set(each) == {1} for each in meanwhile)
 
 
 def test_threads_that_overlap_leave_nothing_behind():

@@ -31,7 +31,7 @@ from nudgevec.tiles import error_of
 
 # Queries are taken in groups: few enough for their scores to stay in the cache, enough for products to be fast.
 _GROUP_SCORES = 1 << 19
-_GROUP_QUERIES = 256
+_GROUP_QUERIES = 512
 _LARGEST_GROUP = 1 << 23
 _FEWEST_QUERIES = 64
 # Less than this is done sooner by one thread than by several.
@@ -92,10 +92,13 @@ class Cutter:
         step = max(_GROUP_SCORES // width, min(_GROUP_QUERIES, _LARGEST_GROUP // width))
         if self.meeting.at_once:
             step = min(_CENTRAL_QUERIES, self.meeting.at_once // width)
-        share = -(-len(self.asked) // (self.threads or parallel.cores()))
+        threads = self.threads or parallel.cores()
+        share = -(-len(self.asked) // threads)
         step = max(1, min(step, max(share, _FEWEST_QUERIES, _FEWEST_SCORES // width)))
-        # All of about the same size.
+        # All of about the same size, and equally many for each thread.
         count = max(1, -(-len(self.asked) // step))
+        if count > 1:
+            count = -(-count // threads) * threads
         step = max(1, -(-len(self.asked) // count))
         groups = list(parallel.slices(len(self.asked), step))
         if not self.meeting.at_once:

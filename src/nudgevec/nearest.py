@@ -183,8 +183,9 @@ class _Shortlist:
     def _raise_floor(self) -> None:
         if self.new:
             new, self.new = _joined(self.new), []
-            _merge(self.draft, new.query, new.row, new.low)
-            self.kept.append(new)
+            sure = new.where(new.low > self.floor[new.query])
+            _merge(self.draft, sure.query, sure.row, sure.low)
+            self.kept.append(new.where(new.high >= self.floor[new.query]))
 
     def _weed(self) -> None:
         """Forget what has fallen below the floor."""
@@ -232,6 +233,8 @@ def _merge(
     k = found.row.shape[1]
     many = np.bincount(query, minlength=len(found.row))
     changed = np.flatnonzero(many)
+    if len(changed) == 0:
+        return
     count = many[changed]
     # Small numbers are sorted by their digits, which is faster.
     order = np.argsort(query.astype(np.uint16) if len(many) <= 1 << 16 else query, kind="stable")

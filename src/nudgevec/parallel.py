@@ -43,7 +43,7 @@ def ordered(function: Callable[[Piece], Result], pieces: Iterable[Piece], thread
         yield from map(function, chain(begin, remaining))
         return
     waiting: deque[Future[Result]] = deque()
-    with _products.single_threaded(), ThreadPoolExecutor(workers, _NAME) as pool:
+    with _products.single_threaded(), ThreadPoolExecutor(workers, _NAME, _products.begin_thread) as pool:
         try:
             for piece in chain(begin, remaining):
                 waiting.append(pool.submit(function, piece))
@@ -83,7 +83,11 @@ def everywhere(function: Callable[[slice], object], size: int, step: int = 0) ->
         except BaseException as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=help_out, name=_NAME, daemon=True) for _ in range(helpers)]
+    def help_too() -> None:
+        _products.begin_thread()
+        help_out()
+
+    threads = [threading.Thread(target=help_too, name=_NAME, daemon=True) for _ in range(helpers)]
     with _products.single_threaded():
         for thread in threads:
             thread.start()
@@ -126,6 +130,11 @@ class _Products:
         with self.lock:
             self._look()
             return min(self.usual, default=sys.maxsize)
+
+    def begin_thread(self) -> None:
+        """In a new thread of ours. PyTorch's limit gets to it when it asks; some products never do."""
+        if self.usual_of_torch:
+            sys.modules["torch"].get_num_threads()
 
     def begin_anew(self) -> None:
         """In a new process."""

@@ -9,7 +9,7 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Array, Floats, as_matrix, lengths
+from nudgevec.corpus import Array, Floats, Ints, as_matrix, lengths
 from nudgevec.errors import VectorError
 from nudgevec.parallel import everywhere
 
@@ -23,6 +23,10 @@ class Queries:
 
     def __len__(self) -> int:
         return len(self.vectors)
+
+    def some(self, which: Ints) -> Array:
+        """The vectors of some of them, in their order; all of them without a copy."""
+        return self.vectors if len(which) == len(self) else self.vectors[which]
 
     def joined(self, later: Queries) -> Queries:
         """These queries followed by more."""

@@ -51,6 +51,14 @@ def _in_large_pages(size: int) -> npt.NDArray[np.uint8]:
     return memory[begin : begin + size]
 
 
+def keep_what_is_freed() -> None:
+    """Have the C library keep the memory of arrays for the next ones, instead of giving it back to the system.
+
+    GNU's does so for arrays up to the size of the largest one it has seen freed, or 32 MB; this one is never touched.
+    """
+    np.empty(31 << 20, np.uint8)
+
+
 def wide_rows(name: str, vectors: Array, rows: Ints) -> Floats:
     """``vectors[rows]`` in float64, good until this thread asks for that name again. They should be a few at a time."""
     shape = len(rows), vectors.shape[1]

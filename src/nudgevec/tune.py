@@ -28,6 +28,7 @@ from nudgevec.nearest import Scan
 from nudgevec.parallel import everywhere
 from nudgevec.patch import Patch
 from nudgevec.queries import Queries, as_queries
+from nudgevec.scratch import keep_what_is_freed
 from nudgevec.sweep import sweep
 
 log = logging.getLogger(__name__)
@@ -112,6 +113,7 @@ class NudgeN:
         self._check_options()
         if self.refit and validation is None:
             raise OptionError("refit=True pulls with the validation labels too, and no validation queries were given")
+        keep_what_is_freed()
         reader = Reader(documents)
         train_queries, train_labels = _judged(train, reader, "training queries")
         if len(train_labels) == 0:
@@ -143,7 +145,12 @@ class NudgeN:
                 "hold some labelled queries out, or pass gamma="
             )
         else:
-            with self._scan(reader, unit_rows(held_out.vectors[used]), metric, train_labels) as scan:
+            with self._scan(
+                reader,
+                unit_rows(held_out.some(used)),
+                metric,
+                train_labels,
+            ) as scan:
                 motion = self._motion(train_queries, train_labels, reader)
                 curve, choice = self._choose(scan, motion, answers, metric)
             gamma = choice.gamma

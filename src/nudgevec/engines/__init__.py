@@ -128,12 +128,14 @@ def pick(name: str, work: float) -> Engine:
 
 def _torch_engine() -> Engine:
     """PyTorch on the GPU where there is one, else on the CPU."""
-    from nudgevec.engines.torch_engine import TorchEngine, import_torch
+    from nudgevec.engines.pytorch import import_torch
 
     if import_torch().cuda.is_available():
         from nudgevec.engines.device_engine import DeviceEngine
 
         return DeviceEngine()
+    from nudgevec.engines.torch_engine import TorchEngine
+
     return TorchEngine()
 
 
@@ -145,10 +147,9 @@ def _torch_pays(work: float) -> bool:
 
     if work < (2e10 if "torch" in sys.modules else 2e12) or find_spec("torch") is None:
         return False
-    import torch
+    from nudgevec.engines.pytorch import cpu_has, import_torch
 
-    asked = getattr(getattr(torch._C, "_cpu", None), "_is_avx512_bf16_supported", None)
-    return torch.cuda.is_available() or (asked is not None and bool(asked()))
+    return bool(import_torch().cuda.is_available()) or cpu_has("avx512_bf16")
 
 
 def handfuls(lines: int, columns: int) -> Iterator[slice]:

@@ -22,7 +22,8 @@ from nudgevec import parallel
 from nudgevec.columns import Columns
 from nudgevec.corpus import Floats
 from nudgevec.engines import Met, Result, Survivors, many
-from nudgevec.engines.torch_engine import BFLOAT16_ROUNDING, import_torch
+from nudgevec.engines.bfloat16 import BFLOAT16_ROUNDING
+from nudgevec.engines.pytorch import import_torch
 from nudgevec.engines.transfers import arriving
 from nudgevec.lines import Bars, Levels
 from nudgevec.tiles import UNIT_ROUNDOFF, Tile, error_of

@@ -21,6 +21,7 @@ from nudgevec.tiles import Single, Singles, Tile
 # Scores of one tile: 2 million float32, 8 MB.
 _TILE_SCORES = 1 << 21
 _FIRST_SCORES = 1 << 22
+_NARROWEST = 256
 _QUERIES = 2048
 _FEWEST_QUERIES = 64
 
@@ -52,8 +53,8 @@ class CpuSieve(ABC):
     def __init__(self, queries: int, first_scores: int, tile_scores: int, scratch: Scratch) -> None:
         self.count = queries
         self.scratch = scratch
-        self.first_width = max(256, first_scores // queries)
-        self.width = max(256, tile_scores // min(queries, _QUERIES))
+        self.first_width = max(_NARROWEST, first_scores // queries)
+        self.width = max(_NARROWEST, tile_scores // min(queries, _QUERIES))
 
     @abstractmethod
     def prepared(self, tile: Tile) -> Any:

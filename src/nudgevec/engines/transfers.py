@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nudgevec import parallel
-from nudgevec.engines.torch_engine import import_torch
+from nudgevec.engines.pytorch import import_torch
 from nudgevec.tiles import Tile
 
 # Tiles under way at a time, and threads that copy one into pinned memory.

@@ -1,0 +1,159 @@
+"""Moving documents on the CPU with PyTorch: bfloat16 products where the hardware has them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from nudgevec.columns import Columns
+from nudgevec.corpus import Floats, Ints, rows_of
+from nudgevec.engines import Met, crowded, handfuls
+from nudgevec.engines.bfloat16 import BFLOAT16_ROUNDING, Bits, as_bits, as_floats, in_bfloat16, rounded_up
+from nudgevec.engines.pytorch import import_torch
+from nudgevec.lines import Bars, Levels, Mask, kth_largest
+from nudgevec.parallel import everywhere
+from nudgevec.scratch import Scratch
+from nudgevec.tiles import UNIT_ROUNDOFF, Singles
+
+
+class TorchMeeting:
+    """Filters moving documents with a bfloat16 product for every angle; what is left is scored in float32.
+
+    A product comes out as what the score is at most: the error of q . x, at most |q - q'| |x'| + |x - x'| for the
+    rounding of both and a little for adding up, is itself an inner product, (|q - q'|, 1) . (|x'|, |x - x'| + ...), and
+    two more dimensions do the adding. Documents that turn are multiplied by their bulge beforehand. Rounding the
+    result keeps the order, so it is compared with the rounded bar, bit by bit: positive numbers in bfloat16 sort like
+    their bits, negative ones stay below all of them, and levels are positive or none.
+    """
+
+    at_once = 0
+
+    def __init__(self, columns: Columns, scratch: Scratch) -> None:
+        self.torch = torch = import_torch()
+        self.columns = columns
+        self.scratch = scratch
+        count, _, dim = columns.ends.shape
+        self.bulge = columns.bulges[0] if columns.turns else np.ones(count, np.float32)
+        self.at = np.empty((len(columns.angles), count, dim + 2), np.int16)
+        # Of each document the longest version, and what its products may be off by without the rounding of the query.
+        self.length, self.off = np.zeros((2, count), np.float32)
+        adding = np.float32(2 * (dim + 64) * UNIT_ROUNDOFF)
+
+        def fill(part: slice) -> None:
+            for rows, (of_first, of_last) in zip(self.at, columns.weights, strict=True):
+                exact = columns.first[part] * (self.bulge[part] * of_first[part])[:, None]
+                exact += columns.last[part] * (self.bulge[part] * of_last[part])[:, None]
+                coarse = torch.from_numpy(exact).to(torch.bfloat16)
+                floats = coarse.float().numpy()
+                length = _at_most_long(floats)
+                exact -= floats
+                off = _at_most_long(exact)
+                off += self.bulge[part] * columns.slack[part] + adding * length
+                as_floats(rows)[part, :dim] = coarse
+                rows[part, dim], rows[part, dim + 1] = rounded_up(length), rounded_up(off)
+                self.length[part] = np.maximum(self.length[part], length)
+                self.off[part] = np.maximum(self.off[part], off)
+
+        everywhere(fill, count)
+
+    def among(self, queries: Floats, bars: list[Bars], k: int) -> list[Met]:
+        heights, lost = self._products(queries)
+        shape = heights[0].shape
+        margin = np.float32(2 * (1 + 4 * BFLOAT16_ROUNDING)) * (np.float32(1.01 * lost) * self.length + self.off)
+        found = np.concatenate([self._found(heights, bars, margin, k, lines) for lines in handfuls(*shape)])
+        query, column = np.divmod(found, shape[1])
+        most = [self._at_most(height.ravel()[found], column) for height in heights]
+        may = [
+            self.columns.matter(query, column, low, high, each)
+            for each, (low, high) in zip(bars, pairwise(most), strict=True)
+        ]
+        anywhere = np.logical_or.reduce(may)
+        query, column = query[anywhere], column[anywhere]
+        met = Met(query, column, *self._dots(queries.astype(np.float32), query, column))
+        return [met.where(each[anywhere]) for each in may]
+
+    def _products(self, queries: Floats) -> tuple[list[Bits], float]:
+        """What scores are at most, at every angle, and what the queries are off by at most."""
+        dim = queries.shape[1]
+        asked = np.empty((len(queries), dim + 2), np.int16)
+        lost = in_bfloat16(queries, as_floats(asked)[:, :dim])
+        asked[:, dim], asked[:, dim + 1] = rounded_up(lost), rounded_up(np.ones(1))
+        heights = [
+            self.scratch.room(f"at {angle}" if angle else "scores", (len(asked), len(self.off)), np.int16)
+            for angle in range(len(self.at))
+        ]
+        for height, rows in zip(heights, self.at, strict=True):
+            self.torch.mm(as_floats(asked), as_floats(rows).T, out=as_floats(height))
+        return heights, float(lost.max(initial=0.0))
+
+    def _found(self, heights: list[Bits], bars: list[Bars], margin: Singles, k: int, lines: slice) -> Ints:
+        """The places in a table of queries and columns where one may come above the levels of some interval."""
+        shape = heights[0][lines].shape
+        over = self.scratch.room("over", shape, np.bool_)
+        over[:] = False
+        for bar, (low, high) in zip(bars, pairwise(height[lines] for height in heights), strict=True):
+            level = bar.at(lines).stricter
+            some = self._over(low, high, level, self.scratch.room("some", shape, np.bool_))
+            crowd = crowded(some, k)
+            if len(crowd):
+                ends = low[crowd], high[crowd]
+                level = level.at(crowd).raised(self._reached(*ends, margin, k))
+                some[crowd] = self._over(*ends, level, np.empty(ends[0].shape, np.bool_))
+            over |= some
+        found: Ints = np.flatnonzero(over) + lines.start * shape[1]
+        return found
+
+    def _over(self, low: Bits, high: Bits, level: Levels, over: Mask) -> Mask:
+        """Where a column may come above the level."""
+        np.greater_equal(low, as_bits(level.low)[:, None], out=over)
+        some = self.scratch.room("others", low.shape, np.bool_)
+        over |= np.greater_equal(high, as_bits(level.high)[:, None], out=some)
+        return over
+
+    def _reached(self, low: Bits, high: Bits, margin: Singles, k: int) -> Singles:
+        """What k columns never fall below in an interval, or -inf where that is not positive.
+
+        A product F holds a margin m that itself may be needed in full, so a score is at least F (1 - u) - 2m over the
+        bulge, with u for a rounding. ``margin`` is 2m (1 + 4u): (F - margin) over the bulge is rounded twice on the
+        way, and (1 - 4u) of it is less.
+        """
+        bound: Bits = self.scratch.room("bound", low.shape, np.int16)
+        np.minimum(low, high, out=bound)  # of two negative numbers the wrong one, which is negative too
+        floats = as_floats(bound).sub_(as_floats(rounded_up(margin)))
+        if self.columns.turns:
+            floats.div_(as_floats(rounded_up(self.bulge)))
+        reached = _kth_largest(bound, k) * np.float32(1 - 4 * BFLOAT16_ROUNDING)
+        return np.where(reached > 0, reached, np.float32(-np.inf))
+
+    def _dots(self, asked: Singles, query: Ints, column: Ints) -> tuple[Singles, Singles]:
+        """Scores at both ends, of pairs that come in the order of the queries."""
+        begin = np.searchsorted(query, np.arange(len(asked) + 1))
+        ends = self.columns.ends.reshape(len(self.columns), 2 * asked.shape[1])
+        scores = np.empty((len(query), 2), np.float32)
+        room = self.scratch.room("rows", (int(np.diff(begin).max(initial=0)), ends.shape[1]), np.float32)
+        for vector, (start, stop) in zip(asked, pairwise(begin.tolist()), strict=True):
+            taken = rows_of(ends, column[start:stop], room[: stop - start])
+            np.matmul(taken.reshape(-1, len(vector)), vector, out=scores[start:stop].reshape(-1))
+        return scores[:, 0], scores[:, 1]
+
+    def _at_most(self, height: Bits, column: Ints) -> Floats:
+        """What scores are at most, given their products."""
+        product: Floats = as_floats(height).double().numpy()
+        return (product + np.abs(product) * BFLOAT16_ROUNDING) / self.bulge[column]
+
+
+def _at_most_long(rows: Singles) -> Singles:
+    """What rows are no longer than."""
+    length: Singles = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return length * np.float32(1.001 + rows.shape[1] * UNIT_ROUNDOFF)
+
+
+def _kth_largest(lower: Bits, k: int) -> Singles:
+    """As ``lines.kth_largest``. Only positive heights are right, and no others are needed."""
+    queries, columns = lower.shape
+    stretches = max(64, 8 * k)
+    length = columns // stretches
+    if length > 1:
+        lower = lower[:, : stretches * length].reshape(queries, length, stretches).max(axis=1)
+    return kth_largest(as_floats(lower).float().numpy(), np.full(queries, k))
