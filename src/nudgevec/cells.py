@@ -27,6 +27,7 @@ from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, kth_largest
 from nudgevec.motion import Motion
 from nudgevec.nearest import Nearest, Scan
 from nudgevec.parallel import ordered
+from nudgevec.sorting import begins
 from nudgevec.tiles import error_of
 
 # Queries are taken in groups: few enough for their scores to stay in the cache, enough for products to be fast.
@@ -84,7 +85,7 @@ class Cutter:
         self.still = Nearest(still.row, still.score / (1.0 if motion.turns else motion.scale))
         known = Known.of(labels, scan.queries, motion, self.still)
         self.known = known.where(self._hopeful(known))
-        self.asked = np.unique(self.known.query)
+        self.asked = self.known.query[begins(self.known.query)]
 
     def groups(self) -> Iterator[Callable[[], Cells]]:
         """The cells of groups of queries, each to be called for from any thread."""

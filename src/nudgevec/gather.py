@@ -20,6 +20,7 @@ from nudgevec.labels import Labels
 from nudgevec.parallel import everywhere, slices
 from nudgevec.queries import Queries
 from nudgevec.scratch import wide_rows
+from nudgevec.sorting import begins, sorted_places
 
 # Vectors added up at a time, in bytes of float64, and labels of one document at most.
 _AT_A_TIME = 1 << 21
@@ -41,34 +42,44 @@ class Pull:
 
 def gather(labels: Labels, queries: Queries) -> Pull:
     """Sum the weighted training queries of every labelled document."""
-    # Labels come sorted by query, which stays the order within a document.
-    order = np.argsort(labels.row, kind="stable")
-    query, row, weight = labels.query[order], labels.row[order], labels.weight[order]
-    first = np.flatnonzero(np.diff(row, prepend=-1))
-    rows, count = row[first], np.diff(np.append(first, len(row)))
+    # Documents with equally many labels come one after the other, to be added up together. Labels come sorted by
+    # query, which stays the order within a document.
+    order = sorted_places(labels.row)
+    first = np.flatnonzero(begins(labels.row[order]))
+    rows, count = labels.row[order[first]], np.diff(np.append(first, len(order)))
+    by_count = sorted_places(count)
+    each = count[by_count]
+    begin = np.cumsum(each) - each
+    order = order[np.repeat(first[by_count] - begin, each) + np.arange(len(order))]
+    query, weight = labels.query[order], labels.weight[order]
 
     vectors = queries.vectors
     dim = vectors.shape[1]
     total = np.empty((len(rows), dim))
     finite = [True]
-    # Documents with equally many labels are added up together.
-    by_count = np.argsort(count, kind="stable")
-    pieces = list(_runs(count[by_count], max(1, _AT_A_TIME // (8 * dim))))
+    pieces = list(_runs(each, max(1, _AT_A_TIME // (8 * dim))))
+
+    def added_up(some: slice, documents: int) -> Floats:
+        asked = wide_rows("queries", vectors, query[some])
+        sums: Floats = np.einsum("ij,ijd->id", weight[some].reshape(documents, -1), asked.reshape(documents, -1, dim))
+        return sums
 
     def add_up(part: slice) -> None:
         for piece in pieces[part]:
-            some = by_count[piece]
-            sums = np.zeros((len(some), dim))
-            for turn in slices(int(count[some[0]]), _CHUNK):
-                label = first[some, None] + np.arange(turn.start, turn.stop)
-                asked = wide_rows("queries", vectors, query[label.ravel()])
-                sums += np.einsum("ij,ijd->id", weight[label], asked.reshape(*label.shape, dim))
-            total[some] = sums
+            start, size = int(begin[piece.start]), int(each[piece.start])
+            if size > _CHUNK:
+                sums = np.zeros((1, dim))
+                for some in slices(size, _CHUNK):
+                    sums += added_up(slice(start + some.start, start + some.stop), 1)
+            else:
+                documents = piece.stop - piece.start
+                sums = added_up(slice(start, start + documents * size), documents)
+            total[by_count[piece]] = sums
             finite.append(bool(np.isfinite(sums).all()))
 
     everywhere(add_up, len(pieces), 1)
 
-    document_of = np.repeat(np.arange(len(rows)), count)
+    document_of = np.repeat(by_count, each)
     mass = np.bincount(document_of, np.abs(weight) * queries.length[query], minlength=len(rows)).astype(np.float64)
     if not (np.isfinite(mass).all() and all(finite)):
         raise LabelError("training queries: labels times query vectors are too large to add up; scale them down")
@@ -78,8 +89,9 @@ def gather(labels: Labels, queries: Queries) -> Pull:
 
 def _runs(count: Ints, most: int) -> Iterator[slice]:
     """Stretches of documents with equal counts (which come sorted), with ``most`` labels at most where they have more
-    than one document."""
+    than one document. Those with more labels than a chunk come alone."""
     edges = np.flatnonzero(np.diff(count, prepend=-1, append=-1)).tolist()
     for begin, end in pairwise(edges):
-        for part in slices(end - begin, max(1, most // int(count[begin]))):
+        size = int(count[begin])
+        for part in slices(end - begin, max(1, most // size) if size <= _CHUNK else 1):
             yield slice(begin + part.start, begin + part.stop)

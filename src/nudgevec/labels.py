@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from nudgevec.corpus import Floats, Ints, Reader
 from nudgevec.errors import LabelError, NudgeWarning
+from nudgevec.sorting import begins
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,9 @@ class Labels:
         """The queries that have a relevant label (a weight above zero), and those labels, with the queries
         numbered anew."""
         relevant = self.where(self.weight > 0)
-        queries, number = np.unique(relevant.query, return_inverse=True)
-        return queries, Labels(number.astype(np.int64), relevant.row, relevant.weight, len(queries))
+        new = begins(relevant.query)
+        queries, number = relevant.query[new], np.cumsum(new) - 1
+        return queries, Labels(number, relevant.row, relevant.weight, len(queries))
 
     def where(self, keep: npt.NDArray[np.bool_]) -> Labels:
         return Labels(self.query[keep], self.row[keep], self.weight[keep], self.queries)

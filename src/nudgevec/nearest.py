@@ -21,6 +21,7 @@ from nudgevec.engines import Engine, Survivors
 from nudgevec.lines import Target
 from nudgevec.parallel import everywhere
 from nudgevec.scratch import wide_rows
+from nudgevec.sorting import sorted_places
 from nudgevec.tiles import tiles
 
 # Pairs of vectors rescored at a time in float64.
@@ -107,16 +108,18 @@ class Scan:
     def __init__(
         self, reader: Reader, queries: Floats, k: int, labelled: Ints, *, cosine: bool, engine: Engine
     ) -> None:
-        self.reader, self.queries, self.k, self.labelled = reader, queries, k, labelled
+        self.reader, self.queries, self.k = reader, queries, k
         self.cosine, self.engine = cosine, engine
         self.others: Callable[[], Nearest] | None = None
         self.background = ThreadPoolExecutor(1, "scan")
+        if reader.streams or engine.elsewhere:
+            self.labelled = np.unique(labelled)
         if reader.streams:
-            reader.watch(labelled)
-            others = self._pass(reader, skip=labelled)
+            reader.watch(self.labelled)
+            others = self._pass(reader, skip=self.labelled)
             self.others = lambda: others
         elif engine.elsewhere:
-            self.others = self.background.submit(self._pass, reader, labelled).result
+            self.others = self.background.submit(self._pass, reader, self.labelled).result
 
     def __enter__(self) -> Self:
         return self
@@ -236,8 +239,7 @@ def _merge(
     if len(changed) == 0:
         return
     count = many[changed]
-    # Small numbers are sorted by their digits, which is faster.
-    order = np.argsort(query.astype(np.uint16) if len(many) <= 1 << 16 else query, kind="stable")
+    order = sorted_places(query)
     line = np.repeat(np.arange(len(changed)), count)
     place = k + np.arange(len(line)) - np.repeat(np.cumsum(count) - count, count)
     rows = np.full((len(changed), k + int(count.max())), -1, np.int64)

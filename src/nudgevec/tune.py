@@ -29,6 +29,7 @@ from nudgevec.parallel import everywhere
 from nudgevec.patch import Patch
 from nudgevec.queries import Queries, as_queries
 from nudgevec.scratch import keep_what_is_freed
+from nudgevec.sorting import begins
 from nudgevec.sweep import sweep
 
 log = logging.getLogger(__name__)
@@ -121,7 +122,7 @@ class NudgeN:
         counts = {
             "documents": reader.rows,
             "train_queries": train_labels.queries,
-            "train_queries_without_labels": train_labels.queries - len(np.unique(train_labels.query)),
+            "train_queries_without_labels": train_labels.queries - int(begins(train_labels.query).sum()),
             "train_labels": len(train_labels),
         }
 
@@ -205,7 +206,7 @@ class NudgeN:
 
     def _scan(self, reader: Reader, queries: Floats, metric: Metric, labels: Labels) -> Scan:
         engine = pick(self.engine, float(len(queries)) * reader.rows * reader.dim)
-        return Scan(reader, queries, metric.k + 1, np.unique(labels.row), cosine=self._turns, engine=engine)
+        return Scan(reader, queries, metric.k + 1, labels.row, cosine=self._turns, engine=engine)
 
     def _choose(self, scan: Scan, motion: Motion, answers: Labels, metric: Metric) -> tuple[Curve, Choice]:
         """Sweep, choose."""
