@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nudgevec import NudgeM, NudgeN, cells, cutting, nearest, parallel, sweep
+from nudgevec import NudgeM, NudgeN, cells, cutting, nearest, pairs, parallel, sweep
 from nudgevec.corpus import ArrayCorpus, Reader
 from nudgevec.engines import numpy_engine
 from nudgevec.engines.numpy_engine import NumpyEngine
-from nudgevec.nearest import pair_dots
+from nudgevec.pairs import pair_dots
 from problems import learnable
 
 
@@ -70,7 +70,7 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
     settings = [
         (numpy_engine, "_TILE_SCORES", 500),
         (numpy_engine, "_QUERIES", 3),
-        (nearest, "_PAIR_BYTES", 1000),
+        (pairs, "_PAIR_BYTES", 1000),
         (nearest, "_MOST_KEPT", 40),
         (parallel, "ROWS", 3),
         (cells, "_GROUP_QUERIES", 1),

@@ -27,7 +27,7 @@ from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, kth_largest
 from nudgevec.motion import Motion
 from nudgevec.nearest import Nearest, Scan
 from nudgevec.parallel import ordered
-from nudgevec.sorting import begins
+from nudgevec.sorting import begins, sorted_places
 from nudgevec.tiles import error_of
 
 # Queries are taken in groups: few enough for their scores to stay in the cache, enough for products to be fast.
@@ -179,10 +179,11 @@ class Cutter:
         curves = Curves(*(np.concatenate([moves, rest[line, place]]) for moves, rest in parts))
         count = np.bincount(query, minlength=len(alive))
         size = np.where(count > 0, np.searchsorted(_WIDTHS, count), -1)
+        order = sorted_places(query)
+        size_of = size[query[order]]
         for each in range(len(_WIDTHS) + 1):
-            lines, some = np.flatnonzero(size == each), np.flatnonzero(size[query] == each)
+            lines, some = np.flatnonzero(size == each), order[size_of == each]
             if len(lines):
-                some = some[np.argsort(query[some], kind="stable")]
                 layout = Layout(np.searchsorted(lines, query[some]), len(lines))
                 documents, columns = layout.curves(curves.some(some)), layout.table(column[some], 0)
                 yield self._root((low, high), lines, columns, documents, labelled.where(alive, lines))

@@ -10,7 +10,8 @@ from nudgevec.corpus import Floats, Ints
 from nudgevec.labels import Labels
 from nudgevec.lines import Mask
 from nudgevec.motion import Motion, height
-from nudgevec.nearest import Nearest, pair_dots
+from nudgevec.nearest import Nearest
+from nudgevec.pairs import dots_with_each
 from nudgevec.parallel import slices
 
 # Labels looked up at a time.
@@ -72,5 +73,5 @@ def _places(which: Ints, query: Ints, row: Ints, still: Nearest) -> tuple[Ints, 
 
 def exact_curves(queries: Floats, query: Ints, motion: Motion, column: Ints) -> tuple[Floats, Floats]:
     """Score at angle zero and slope of moving documents, in float64."""
-    score = pair_dots(queries, query, motion.start, column) / motion.units[column]
-    return score, pair_dots(queries, query, motion.direction, column)
+    score, slope = dots_with_each(queries, query, [motion.start, motion.direction], column)
+    return score / motion.units[column], slope

@@ -16,18 +16,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Array, Floats, Ints, Reader, lengths
+from nudgevec.corpus import Floats, Ints, Reader
 from nudgevec.engines import Engine, Survivors
 from nudgevec.lines import Target
-from nudgevec.parallel import everywhere
-from nudgevec.scratch import wide_rows
+from nudgevec.pairs import pair_dots
 from nudgevec.sorting import sorted_places
 from nudgevec.tiles import tiles
 
-# Pairs of vectors rescored at a time in float64.
-_PAIR_BYTES = 1 << 20
-# More pairs than this are shared out among threads.
-_MANY_PAIRS = 1 << 12
 # More documents than this are not kept in mind to be scored at the end.
 _MOST_KEPT = 1 << 20
 
@@ -203,26 +198,6 @@ def _count(parts: list[Bounded]) -> int:
 
 def _joined(parts: list[Bounded]) -> Bounded:
     return Bounded(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-def pair_dots(left: Array, i: Ints, right: Array, j: Ints, *, cosine: bool = False) -> Floats:
-    """``left[i] . right[j]`` pair by pair in float64, for cosine over the length of the latter.
-
-    Each result depends on its own two rows only.
-    """
-    result = np.empty(len(i))
-    step = max(1, _PAIR_BYTES // (8 * left.shape[1]))
-
-    def multiply(part: slice) -> None:
-        for begin in range(part.start, part.stop, step):
-            some = slice(begin, min(begin + step, part.stop))
-            others = wide_rows("right", right, j[some])
-            np.einsum("ij,ij->i", wide_rows("left", left, i[some]), others, out=result[some])
-            if cosine:
-                result[some] /= lengths(others)
-
-    everywhere(multiply, len(i), _MANY_PAIRS)
-    return result
 
 
 def _merge(

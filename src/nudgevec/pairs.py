@@ -1,0 +1,42 @@
+"""Exact scores: inner products of single pairs of vectors, in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nudgevec.corpus import Array, Floats, Ints, lengths
+from nudgevec.parallel import everywhere
+from nudgevec.scratch import wide_rows
+
+# Pairs of vectors multiplied at a time.
+_PAIR_BYTES = 1 << 21
+# More pairs than this are shared out among threads.
+_MANY_PAIRS = 1 << 12
+
+
+def pair_dots(left: Array, i: Ints, right: Array, j: Ints, *, cosine: bool = False) -> Floats:
+    """``left[i] . right[j]`` pair by pair, for cosine over the length of the latter.
+
+    Each result depends on its own two rows only.
+    """
+    (result,) = dots_with_each(left, i, [right], j, cosine=cosine)
+    return result
+
+
+def dots_with_each(left: Array, i: Ints, rights: list[Array], j: Ints, *, cosine: bool = False) -> list[Floats]:
+    """The same with rows of several arrays."""
+    results = [np.empty(len(i)) for _ in rights]
+    step = max(1, _PAIR_BYTES // (8 * left.shape[1]))
+
+    def multiply(part: slice) -> None:
+        for begin in range(part.start, part.stop, step):
+            some = slice(begin, min(begin + step, part.stop))
+            ones = wide_rows("left", left, i[some])
+            for right, result in zip(rights, results, strict=True):
+                others = wide_rows("right", right, j[some])
+                np.einsum("ij,ij->i", ones, others, out=result[some])
+                if cosine:
+                    result[some] /= lengths(others)
+
+    everywhere(multiply, len(i), _MANY_PAIRS)
+    return results
