@@ -47,7 +47,7 @@ class DeviceEngine:
 
     name = "torch"
     elsewhere = True
-    rays = 4
+    rays = 3
 
     def __init__(self, device: str = "cuda") -> None:
         torch = import_torch()
@@ -211,7 +211,7 @@ class DeviceSieve:
 class DeviceMeeting:
     """Filters moving documents with two float32 products on the device, many queries at a time."""
 
-    at_once = 1 << 27
+    at_once = 1 << 26
 
     def __init__(self, columns: Columns, device: Any) -> None:
         torch = import_torch()
