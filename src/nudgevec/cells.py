@@ -80,10 +80,11 @@ class Cutter:
         self.columns = Columns.of(motion, scan.engine.rays)
         self.meeting = scan.engine.meeting(self.columns)
         self.threads = _CENTRAL_THREADS if self.meeting.at_once else 0
+        known = Known.moving(labels, scan.queries, motion)
         # Asked for last: the scan may be under way.
         still = scan.still(motion.rows)
         self.still = Nearest(still.row, still.score / (1.0 if motion.turns else motion.scale))
-        known = Known.of(labels, scan.queries, motion, self.still)
+        known = known.and_resting(labels, motion, self.still)
         self.known = known.where(self._hopeful(known))
         self.asked = self.known.query[begins(self.known.query)]
 
@@ -171,7 +172,7 @@ class Cutter:
         (low, high), bars, labelled, alive, rests, line, place = beginning
         moving = self._moving_curves(met).between(low, high)
         at_low, at_high = ((end + moving.slack).astype(np.float64) for end in (moving.at_low, moving.at_high))
-        may = self.columns.matter(met.query, met.column, at_low, at_high, bars)
+        may = np.flatnonzero(self.columns.matter(met.query, met.column, at_low, at_high, bars))
         met, moving = met.where(may), moving.some(may)
         query = np.concatenate([met.query, line])
         column = np.concatenate([met.column, len(self.motion) + place])

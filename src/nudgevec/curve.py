@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from nudgevec.corpus import Floats
 from nudgevec.motion import Motion
+from nudgevec.sorting import distinct
 from nudgevec.sweep import Steps
 
 # Radians; rounding a unit vector to float32 turns it by up to about 1e-7.
@@ -92,7 +93,7 @@ def choose(curve: Curve, angles: Floats, steps: Steps, motion: Motion, guard: fl
     """
     # Crossings that cancel in the sum leave no edge on the curve but are still to be kept away from.
     # Where every document has arrived, larger angles are all the same and make no gap wider.
-    crossings = np.unique(np.concatenate([angles[:-1], steps.crossings]))
+    crossings = distinct(np.concatenate([angles[:-1], steps.crossings]))
     crossings = crossings[crossings < motion.end]
     last = motion.span if motion.span > crossings[-1] + RESOLUTION else motion.end
     crossings = np.append(crossings, last)

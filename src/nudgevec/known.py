@@ -33,22 +33,21 @@ class Known(NamedTuple):
     stop: Floats
 
     @classmethod
-    def of(cls, labels: Labels, queries: Floats, motion: Motion, still: Nearest) -> Known:
-        query, row = labels.query, labels.row
-        column = np.searchsorted(motion.rows, row)
-        moves = np.append(motion.rows, -1)[column] == row
-        rests, place = _places(np.flatnonzero(~moves), query, row, still)
-        goes = column[moves]
-        score, slope = exact_curves(queries, query[moves], motion, goes)
-        index = np.concatenate([np.flatnonzero(moves), rests])
-        known = cls(
-            query[index],
-            np.concatenate([goes, len(motion) + place]),
-            index,
-            np.concatenate([score, still.score[query[rests], place]]),
-            np.concatenate([slope, np.zeros(len(rests))]),
-            np.concatenate([motion.stop[goes], np.full(len(rests), motion.still_stop)]),
-        )
+    def moving(cls, labels: Labels, queries: Floats, motion: Motion) -> Known:
+        """Those on documents that move."""
+        column = np.searchsorted(motion.rows, labels.row)
+        label = np.flatnonzero(np.append(motion.rows, -1)[column] == labels.row)
+        query, column = labels.query[label], column[label]
+        return cls(query, column, label, *exact_curves(queries, query, motion, column), motion.stop[column])
+
+    def and_resting(self, labels: Labels, motion: Motion, still: Nearest) -> Known:
+        """These, and those among the still documents of their queries."""
+        others = np.delete(np.arange(len(labels)), self.label)
+        label, place = _places(others, labels.query, labels.row, still)
+        query = labels.query[label]
+        stop = np.full(len(label), motion.still_stop)
+        resting = Known(query, len(motion) + place, label, still.score[query, place], np.zeros(len(label)), stop)
+        known = Known(*(np.concatenate(each) for each in zip(self, resting, strict=True)))
         return known.where(np.lexsort((known.column, known.query)))
 
     def height(self, phi: float) -> Floats:

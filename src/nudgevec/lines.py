@@ -157,14 +157,14 @@ class Layout:
 
     def __init__(self, line: Ints, lines: int) -> None:
         count = np.bincount(line, minlength=lines)
-        self.line = line
-        self.place = np.arange(len(line)) - np.repeat(np.cumsum(count) - count, count)
         self.shape = lines, int(count.max(initial=0))
+        begin = np.arange(lines) * self.shape[1] - (np.cumsum(count) - count)
+        self.place = np.arange(len(line)) + np.repeat(begin, count)
 
     def table(self, values: npt.NDArray[Any], blank: Any) -> npt.NDArray[Any]:
         """The values in their places, and padding in the others."""
         table = np.full(self.shape, blank, values.dtype)
-        table[self.line, self.place] = values
+        table.ravel()[self.place] = values
         return table
 
     def curves(self, curves: Curves) -> Curves:

@@ -20,7 +20,7 @@ from nudgevec.corpus import Floats, Ints, Reader
 from nudgevec.engines import Engine, Survivors
 from nudgevec.lines import Target
 from nudgevec.pairs import pair_dots
-from nudgevec.sorting import sorted_places
+from nudgevec.sorting import distinct, sorted_places
 from nudgevec.tiles import tiles
 
 # More documents than this are not kept in mind to be scored at the end.
@@ -108,7 +108,7 @@ class Scan:
         self.others: Callable[[], Nearest] | None = None
         self.background = ThreadPoolExecutor(1, "scan")
         if reader.streams or engine.elsewhere:
-            self.labelled = np.unique(labelled)
+            self.labelled = distinct(labelled)
         if reader.streams:
             reader.watch(self.labelled)
             others = self._pass(reader, skip=self.labelled)

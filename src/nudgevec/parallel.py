@@ -34,12 +34,13 @@ Result = TypeVar("Result")
 def ordered(function: Callable[[Piece], Result], pieces: Iterable[Piece], threads: int = 0) -> Iterator[Result]:
     """``map(function, pieces)`` on all cores, or on so many threads.
 
-    Pieces are taken when a thread is about to be free for them.
+    Pieces are taken when a thread is about to be free for them. A single piece needs no other thread, unless so many
+    are asked for: then the first is not kept waiting for the second.
     """
     workers = min(cores(), threads or cores())
     remaining = iter(pieces)
-    begin = list(islice(remaining, 2))
-    if workers == 1 or len(begin) < 2:
+    begin = list(islice(remaining, 1 if threads else 2))
+    if workers == 1 or len(begin) < (1 if threads else 2):
         yield from map(function, chain(begin, remaining))
         return
     waiting: deque[Future[Result]] = deque()

@@ -25,6 +25,7 @@ from nudgevec.labels import Labels
 from nudgevec.metrics import Metric
 from nudgevec.motion import bulged, height
 from nudgevec.parallel import ordered
+from nudgevec.sorting import distinct
 
 # Scores are inner products of vectors of about unit length in float64: above their rounding errors, and
 # far below any difference that a float32 vector can express.
@@ -87,8 +88,9 @@ def sweep(cutter: Cutter, labels: Labels, metric: Metric, end: float) -> Steps:
     nothing = np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
     parts = zip(nothing, *ordered(walk, cutter.groups(), cutter.threads), strict=True)
     angle, query, delta, crossings = (np.concatenate(part) for part in parts)
-    order = np.argsort(angle, kind="stable")
-    return Steps(angle[order], query[order], delta[order], np.unique(crossings), at_zero, 2.0**-bits)
+    # In whichever order those at the same angle come: they are added up.
+    order = np.argsort(angle)
+    return Steps(angle[order], query[order], delta[order], distinct(crossings), at_zero, 2.0**-bits)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from nudgevec.columns import Columns
 from nudgevec.corpus import Floats, Ints
@@ -37,6 +36,10 @@ class Survivors(NamedTuple):
     place: Ints
     low: Floats
     high: Floats
+
+    def part(self, which: slice) -> Survivors:
+        """Some of them."""
+        return Survivors(self.tile, self.query[which], self.place[which], self.low[which], self.high[which])
 
 
 class Sieve(Protocol):
@@ -67,7 +70,7 @@ class Met(NamedTuple):
     first: Singles
     last: Singles
 
-    def where(self, keep: slice | npt.NDArray[np.bool_]) -> Met:
+    def where(self, keep: slice | Mask | Ints) -> Met:
         return Met(self.query[keep], self.column[keep], self.first[keep], self.last[keep])
 
     def part(self, group: slice, start: int) -> Met:

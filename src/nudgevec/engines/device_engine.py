@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,7 +71,9 @@ class Found(NamedTuple):
     high: Any
 
     def where(self, keep: Any) -> Found:
-        return Found(*(column[keep] for column in self))
+        # Looked up once, because the host waits to know how many there are.
+        places = keep.nonzero(as_tuple=True)[0]
+        return Found(*(column[places] for column in self))
 
 
 class DeviceSieve:
@@ -93,6 +96,7 @@ class DeviceSieve:
         self.coarse = exact.to(torch.bfloat16)
         self.lost = (exact - self.coarse.double()).norm(dim=1).float() * (1 + 1e-5)
         self.best = torch.full((len(queries), k), -torch.inf, device=device)
+        self.seen = 0
         dim = queries.shape[1]
         self.adding = (8 * dim + 16) * UNIT_ROUNDOFF + error_of(dim)
         self.width = self.first_width = max(1024, _TILE_BYTES // (4 * dim))
@@ -103,27 +107,34 @@ class DeviceSieve:
         under_way: deque[list[Future[Result]]] = deque()
         waiting: list[tuple[Tile, Found]] = []
         with ThreadPoolExecutor(min(_FINISHERS, parallel.cores()), "nudgevec") as pool:
-
-            def finished(tile: Tile, found: Found) -> list[Future[Result]]:
-                query, number = found.query.cpu().numpy(), found.number.cpu().numpy()
-                low, high = (each.double().cpu().numpy() for each in (found.low, found.high))
-                place = tile.at(number)
-                return [
-                    pool.submit(finish, Survivors(tile, query[part], place[part], low[part], high[part]))
-                    for part in parallel.slices(len(query), _HOST_PAIRS)
-                ]
-
             for tile, vectors in arriving(tiles, self.device):
                 found = self._over(tile, vectors)
                 if not tile.reader.streams:
                     waiting.append((tile, found))
                     continue
-                under_way.append(finished(tile, found))
+                (survivors,) = self._fetched([(tile, found)])
+                parts = parallel.slices(len(survivors.query), _HOST_PAIRS)
+                under_way.append([pool.submit(finish, survivors.part(part)) for part in parts])
                 if len(under_way) > 1:
                     yield from (future.result() for future in under_way.popleft())
-            under_way.extend(finished(tile, self._still_good(found)) for tile, found in waiting)
             for futures in under_way:
                 yield from (future.result() for future in futures)
+            if waiting:
+                yield from map(finish, self._fetched(waiting))
+
+    def _fetched(self, some: list[tuple[Tile, Found]]) -> Iterator[Survivors]:
+        """What was found in some tiles and is still good, on the host: all of it together, which takes less waiting."""
+        torch = self.torch
+        tiles, parts = zip(*some, strict=True)
+        found = Found(*(torch.cat(column) for column in zip(*parts, strict=True)))
+        tile = torch.arange(len(tiles)).repeat_interleave(torch.tensor([len(each.query) for each in parts]))
+        good = (found.high >= self.best[found.query, -1]).nonzero(as_tuple=True)[0]
+        whole = torch.stack([tile.to(self.device), found.query, found.number])[:, good].cpu().numpy()
+        bounds = torch.stack([found.low, found.high])[:, good].cpu().numpy().astype(np.float64)
+        edges = np.searchsorted(whole[0], np.arange(len(tiles) + 1))
+        for each, (start, stop) in zip(tiles, pairwise(edges.tolist()), strict=True):
+            (query, number), (low, high) = whole[1:, start:stop], bounds[:, start:stop]
+            yield Survivors(each, query, each.at(number), low, high)
 
     def _over(self, tile: Tile, vectors: Any) -> Found:
         """The documents of a tile that may be among the best so far."""
@@ -132,8 +143,9 @@ class DeviceSieve:
         if tile.seen is not None:
             rows = rows[torch.from_numpy(tile.seen).to(self.device)]
         square = rows.square().sum(dim=1)
-        if bool(((square > 1e-30) & (square < 1e30)).all()):
-            longest = 1.0 + 1e-3 if tile.cosine else 1.01 * float(square.max()) ** 0.5
+        least, most = torch.stack(torch.aminmax(square)).tolist()
+        if least > 1e-30 and most < 1e30:
+            longest = 1.0 + 1e-3 if tile.cosine else 1.01 * most**0.5
             return self._filter(rows / square.sqrt()[:, None] if tile.cosine else rows, longest)
         # Zeros, infinities, lengths whose squares do not fit: the host knows what to do.
         single, longest = tile.single(np.empty(tuple(rows.shape), np.float32))
@@ -158,7 +170,7 @@ class DeviceSieve:
             stretches = scores.view(len(scores), -1, _STRETCH)
             maxima = stretches.amax(dim=2)
             floor = self.best[part, -1]
-            if bool(floor.isneginf().any()):
+            if self.seen < self.k:
                 floor = torch.maximum(floor, self._own_floor(scores, maxima, len(rows)) - margin[part])
             bar = (floor - margin[part]).to(torch.bfloat16)
             query, stretch = (maxima >= bar[:, None]).nonzero(as_tuple=True)
@@ -168,12 +180,9 @@ class DeviceSieve:
             low = score - fine_margin
             self._keep_best(part, query, low)
             some = Found(query + begin, number, low, score + fine_margin)
-            found.append(self._still_good(some.where(number < len(rows))))
+            found.append(some.where((number < len(rows)) & (some.high >= self.best[some.query, -1])))
+        self.seen += len(rows)
         return Found(*(torch.cat(column) for column in zip(*found, strict=True)))
-
-    def _still_good(self, found: Found) -> Found:
-        """Those that may be among the best now."""
-        return found.where(found.high >= self.best[found.query, -1])
 
     def _own_floor(self, scores: Any, maxima: Any, rows: int) -> Any:
         """What k documents of the tile itself reach, for every query."""
@@ -202,7 +211,7 @@ class DeviceSieve:
         place = torch.arange(len(query), device=self.device) - (count.cumsum(0) - count)[query]
         # Of very many, some will do: the floor is only lower then.
         width = min(int(count.max()), max(_LISTED, self.k))
-        some = place < width
+        some = (place < width).nonzero(as_tuple=True)[0]
         table = torch.full((len(best), width), -torch.inf, device=self.device)
         table[query[some], place[some]] = score[some]
         self.best[part] = torch.cat([best, table], dim=1).topk(self.k, dim=1).values
