@@ -27,7 +27,7 @@ from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, kth_largest
 from nudgevec.motion import Motion
 from nudgevec.nearest import Nearest, Scan
 from nudgevec.parallel import ordered
-from nudgevec.sorting import begins, sorted_places
+from nudgevec.sorting import begins, numbered, sorted_places
 from nudgevec.tiles import error_of
 
 # Queries are taken in groups: few enough for their scores to stay in the cache, enough for products to be fast.
@@ -270,7 +270,7 @@ def _exact_cells(
     high = np.array([leaf.high for leaf in leaves])
 
     columns = len(motion) + still.row.shape[1]
-    pair, back = np.unique(query * columns + column, return_inverse=True)
+    pair, back = numbered(query * columns + column)
     of_query, of_column = pair // columns, pair % columns
     moves = of_column < len(motion)
     score = np.empty(len(pair))

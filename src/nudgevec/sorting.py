@@ -1,4 +1,4 @@
-"""Numbers that are not negative, sorted."""
+"""Lists of numbers, sorted. ``np.unique`` does the same more slowly."""
 
 from __future__ import annotations
 
@@ -9,18 +9,29 @@ from nudgevec.corpus import Array, Ints
 
 
 def sorted_places(numbers: Ints) -> Ints:
-    """Where the smallest is, the next one and so on; of equals, the first one first."""
+    """Where the smallest of some numbers from 0 on is, the next one and so on; of equals, the first one first."""
     # Small numbers are sorted by their digits, which is faster.
     return np.argsort(numbers.astype(np.uint16) if numbers.max(initial=0) < 1 << 16 else numbers, kind="stable")
 
 
 def begins(numbers: Array) -> npt.NDArray[np.bool_]:
-    """Where a new one begins in a sorted list."""
-    new: npt.NDArray[np.bool_] = np.diff(numbers, prepend=-1) != 0
+    """Where a new number begins in a sorted list."""
+    new = np.ones(len(numbers), np.bool_)
+    np.not_equal(numbers[1:], numbers[:-1], out=new[1:])
     return new
 
 
 def distinct(numbers: Array) -> Array:
-    """Each of them once, sorted."""
+    """Each number once, sorted."""
     ordered = np.sort(numbers)
     return ordered[begins(ordered)]
+
+
+def numbered(numbers: Array) -> tuple[Array, Ints]:
+    """Each number once, sorted, and which of these every number is."""
+    order = np.argsort(numbers)
+    ordered = numbers[order]
+    new = begins(ordered)
+    which = np.empty(len(numbers), np.int64)
+    which[order] = np.cumsum(new) - 1
+    return ordered[new], which

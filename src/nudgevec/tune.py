@@ -12,7 +12,6 @@ from math import isfinite
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.ma  # np.unique needs it, and would load it in the middle of the first fit
 import numpy.typing as npt
 
 from nudgevec.cells import Cutter
