@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import warnings
 from itertools import pairwise
 
@@ -34,8 +37,9 @@ def engine(request, monkeypatch):
         monkeypatch.setattr(numpy_engine, "_NARROWEST", 32)
         monkeypatch.setattr(torch_sieve, "_FIRST_SCORES", 1)
         monkeypatch.setattr(torch_sieve, "_TILE_SCORES", 1 << 10)
-        monkeypatch.setattr(torch_sieve, "cpu_has", lambda feature: "8" in request.param)
         monkeypatch.setattr(torch_sieve, "_SPREAD", np.inf)
+    if request.param == "torch, 16 bits":
+        monkeypatch.setattr(torch_sieve, "multiplies_integers", lambda: False)
     return "numpy" if request.param == "numpy" else "torch"
 
 
@@ -283,6 +287,17 @@ def test_auto_weighs_the_work(work, able, name, monkeypatch):
     monkeypatch.setattr(pytorch, "cpu_has", lambda feature: able)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert engines.pick("auto", work).name == name
+
+
+def test_integers_are_not_multiplied_where_that_goes_wrong():
+    """With other instructions, which PyTorch can be told to use, sums overflow."""
+    asked = "from nudgevec.engines.pytorch import multiplies_integers; print(multiplies_integers())"
+    for limit, right in ((None, pytorch.cpu_has("avx512_vnni")), ("AVX2", False)):
+        environment = os.environ | ({"ONEDNN_MAX_CPU_ISA": limit} if limit else {})
+        done = subprocess.run(
+            [sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == str(right)
 
 
 def test_what_the_cpu_has_is_what_pytorch_says():

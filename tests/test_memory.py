@@ -1,4 +1,4 @@
-"""Fitting does not need memory in proportion to the corpus, whatever the block size."""
+"""Fitting does not need memory in proportion to the corpus, whatever the block size, however few the queries."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def status(name):
 
 def fit(documents, size):
     random = np.random.default_rng(0)
-    queries = random.standard_normal((2000, documents.shape[1])).astype(np.float32)
-    labels = random.integers(0, len(documents), (2000, 1)).tolist()
-    tuner = {{method}}(guard=0).fit(
+    queries = random.standard_normal((1000 + {{asked}}, documents.shape[1])).astype(np.float32)
+    labels = random.integers(0, len(documents), (len(queries), 1)).tolist()
+    tuner = {{method}}(guard=0, engine="{{engine}}").fit(
         ArrayCorpus(documents, block_rows=size), (queries[:1000], labels[:1000]), (queries[1000:], labels[1000:])
     )
     assert len(tuner.curve_.values)
@@ -54,8 +54,11 @@ def corpus(tmp_path_factory):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is set through /proc")
 @pytest.mark.parametrize("method", ["NudgeN", "NudgeM"])
-@pytest.mark.parametrize("size", [None, 1000, 10**9])
-def test_memory_is_bounded(corpus, method, size):
-    code = FIT.format(method=method, size=size)
+@pytest.mark.parametrize(
+    ("size", "asked", "engine"),
+    [(None, 1000, "auto"), (1000, 1000, "auto"), (10**9, 1000, "auto"), (None, 3, "numpy"), (None, 3, "torch")],
+)
+def test_memory_is_bounded(corpus, method, size, asked, engine):
+    code = FIT.format(method=method, size=size, asked=asked, engine=engine)
     done = subprocess.run([sys.executable, "-c", code, corpus], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

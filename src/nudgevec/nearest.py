@@ -107,8 +107,7 @@ class Scan:
         self.cosine, self.engine = cosine, engine
         self.others: Callable[[], Nearest] | None = None
         self.background = ThreadPoolExecutor(1, "scan")
-        if reader.streams or engine.elsewhere:
-            self.labelled = distinct(labelled)
+        self.labelled = distinct(labelled) if reader.streams or engine.elsewhere else labelled
         if reader.streams:
             reader.watch(self.labelled)
             others = self._pass(reader, skip=self.labelled)

@@ -39,8 +39,9 @@ def ordered(function: Callable[[Piece], Result], pieces: Iterable[Piece], thread
     """
     workers = min(cores(), threads or cores())
     remaining = iter(pieces)
-    begin = list(islice(remaining, 1 if threads else 2))
-    if workers == 1 or len(begin) < (1 if threads else 2):
+    enough = 1 if threads else 2
+    begin = list(islice(remaining, enough))
+    if workers == 1 or len(begin) < enough:
         yield from map(function, chain(begin, remaining))
         return
     waiting: deque[Future[Result]] = deque()

@@ -31,7 +31,8 @@ class Scratch(threading.local):
     def room(self, name: str, shape: tuple[int, int], kind: Any) -> npt.NDArray[Any]:
         size = shape[0] * shape[1] * np.dtype(kind).itemsize
         if name not in self.kept or len(self.kept[name]) < size:
-            self.kept[name] = _in_large_pages(size)
+            # A little larger, so that it need not be left for another one when somewhat more is asked for.
+            self.kept[name] = _in_large_pages(size + size // 8)
         room: npt.NDArray[Any] = self.kept[name][:size].view(kind).reshape(shape)
         return room
 

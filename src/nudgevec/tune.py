@@ -145,12 +145,7 @@ class NudgeN:
                 "hold some labelled queries out, or pass gamma="
             )
         else:
-            with self._scan(
-                reader,
-                unit_rows(held_out.some(used)),
-                metric,
-                train_labels,
-            ) as scan:
+            with self._scan(reader, unit_rows(held_out.some(used)), metric, train_labels) as scan:
                 motion = self._motion(train_queries, train_labels, reader)
                 curve, choice = self._choose(scan, motion, answers, metric)
             gamma = choice.gamma

@@ -21,7 +21,9 @@ from nudgevec.tiles import Single, Singles, Tile
 # Scores of one tile: 2 million float32, 8 MB.
 _TILE_SCORES = 1 << 21
 _FIRST_SCORES = 1 << 22
+# Documents of one: at least so many, and with few queries at most so many bytes of float32.
 _NARROWEST = 256
+_TILE_BYTES = 1 << 24
 _QUERIES = 2048
 _FEWEST_QUERIES = 64
 
@@ -50,11 +52,12 @@ class CpuSieve(ABC):
     width: int
     patience = 0.25
 
-    def __init__(self, queries: int, first_scores: int, tile_scores: int, scratch: Scratch) -> None:
-        self.count = queries
+    def __init__(self, queries: Floats, first_scores: int, tile_scores: int, scratch: Scratch) -> None:
+        self.count, dim = queries.shape
         self.scratch = scratch
-        self.first_width = max(_NARROWEST, first_scores // queries)
-        self.width = max(_NARROWEST, tile_scores // min(queries, _QUERIES))
+        widest = _TILE_BYTES // (4 * dim)
+        self.first_width = max(_NARROWEST, min(widest, first_scores // self.count))
+        self.width = max(_NARROWEST, min(widest, tile_scores // min(self.count, _QUERIES)))
 
     @abstractmethod
     def prepared(self, tile: Tile) -> Any:
@@ -91,7 +94,7 @@ class NumpySieve(CpuSieve):
     """Filters with float32 products, documents by rows and queries by columns."""
 
     def __init__(self, queries: Floats, k: int, scratch: Scratch) -> None:
-        super().__init__(len(queries), _FIRST_SCORES, _TILE_SCORES, scratch)
+        super().__init__(queries, _FIRST_SCORES, _TILE_SCORES, scratch)
         self.k = k
         self.queries = np.ascontiguousarray(queries.T, dtype=np.float32)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from nudgevec.errors import MissingExtraError
@@ -25,3 +26,15 @@ def cpu_has(feature: str) -> bool:
     older = {"avx512_bf16": "_is_avx512_bf16_supported", "avx512_vnni": "_is_vnni_supported"}
     asked = getattr(cpu, older[feature], None)
     return asked is not None and bool(asked())
+
+
+@cache
+def multiplies_integers() -> bool:
+    """Whether products of integers of 8 bits are fast, and right: PyTorch adds them up in 16 bits where the CPU has no
+    instructions for them, or where it was told not to use these, and large ones overflow there."""
+    torch = import_torch()
+    if not cpu_has("avx512_vnni"):
+        return False
+    largest = torch.full((64, 512), 127, dtype=torch.int8)
+    products = [torch._int_mm(largest, (sign * largest).T) for sign in (1, -1)]
+    return all(bool((each == sign * 512 * 127**2).all()) for each, sign in zip(products, (1, -1), strict=True))

@@ -16,7 +16,7 @@ from nudgevec.corpus import Floats, Ints, rows_of
 from nudgevec.engines import kth_of_maxima
 from nudgevec.engines.bfloat16 import BFLOAT16_ROUNDING, Bits, as_bits, as_floats, in_bfloat16
 from nudgevec.engines.numpy_engine import CpuSieve
-from nudgevec.engines.pytorch import cpu_has, import_torch
+from nudgevec.engines.pytorch import import_torch, multiplies_integers
 from nudgevec.parallel import slices
 from nudgevec.scratch import Scratch
 from nudgevec.tiles import UNIT_ROUNDOFF, Singles, Tile, error_of
@@ -27,13 +27,15 @@ Table = npt.NDArray[Any]
 # Scores of one tile.
 _TILE_SCORES = 1 << 22
 _FIRST_SCORES = 1 << 23
-# Queries and documents at a time: their scores are compared while they are in the cache.
-_AT_A_TIME = 512
+# Documents at a time, and queries: their scores are compared while they are in the cache.
+_DOCUMENTS = 512
 _QUERIES = 512
 # Tiles are padded to a multiple of this: PyTorch makes ready for every new shape, and that takes a while.
 _ROUND = 128
 # Pairs scored in float32 at a time.
 _PAIRS = 512
+# Sums of so many products of 8 bits fit into 32.
+_MOST_DIMENSIONS = 1 << 17
 # 8 bits will do where they are off by less than this many standard deviations of the scores of some queries.
 _SPREAD = 0.7
 _SOME = 64
@@ -106,7 +108,7 @@ class Integers(Format):
         coarse[count:] = 0
         unit = max(float(rows.max()), -float(rows.min()), 1e-30) * (1 + 1e-6) / 127
         square = 0.0
-        for part in slices(count, _AT_A_TIME // 2):
+        for part in slices(count, _DOCUMENTS // 2):
             shape = part.stop - part.start, dim
             exact, whole = (scratch.room(name, shape, np.float32) for name in ("exact", "whole"))
             np.multiply(rows[part], np.float32(1 / unit), out=exact)
@@ -195,18 +197,19 @@ class TorchSieve(CpuSieve):
     """
 
     def __init__(self, queries: Floats, k: int, scratch: Scratch) -> None:
-        super().__init__(len(queries), _FIRST_SCORES, _TILE_SCORES, scratch)
+        super().__init__(queries, _FIRST_SCORES, _TILE_SCORES, scratch)
         self.k = k
         self.queries = queries.astype(np.float32)
         self.first = BFloat16(queries)
-        self.integers = Integers(queries) if cpu_has("avx512_vnni") else None
+        few = queries.shape[1] <= _MOST_DIMENSIONS and multiplies_integers()
+        self.integers = Integers(queries) if few else None
         self.others: Format | None = None
 
     def prepared(self, tile: Tile) -> Prepared:
         rows: Singles = self.scratch.room("rows", (len(tile), tile.block.shape[1]), np.float32)
         longest = 0.0
         # A few at a time stay in the cache from one step to the next.
-        for part, some in tile.parts(_AT_A_TIME):
+        for part, some in tile.parts(_DOCUMENTS):
             single = some.single(rows[part])
             if not np.shares_memory(single.rows, rows):
                 rows[part] = single.rows
@@ -230,7 +233,7 @@ class TorchSieve(CpuSieve):
         prepared = self._prepared(self.integers, rows, longest)
         table = np.empty((some.stop, len(prepared.rounded.rows)), self.integers.kind)
         self.integers.products(some, prepared.rounded, table)
-        spread = table[:, : min(len(rows), _AT_A_TIME)].std(axis=1) * self.integers.unit[some] * prepared.rounded.unit
+        spread = table[:, : min(len(rows), _DOCUMENTS)].std(axis=1) * self.integers.unit[some] * prepared.rounded.unit
         return self.integers if prepared.coarse[some].mean() / _SPREAD <= spread.mean() else self.first
 
     def over(self, prepared: Prepared, floor: Floats, queries: slice) -> tuple[Ints, Ints, Floats, Floats]:
