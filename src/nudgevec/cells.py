@@ -97,9 +97,9 @@ class Cutter:
         threads = self.threads or parallel.cores()
         share = -(-len(self.asked) // threads)
         step = max(1, min(step, max(share, _FEWEST_QUERIES, _FEWEST_SCORES // width)))
-        # All of about the same size, and equally many for each thread.
+        # All of about the same size and, where a thread has several, equally many for each.
         count = max(1, -(-len(self.asked) // step))
-        if count > 1:
+        if count > threads:
             count = -(-count // threads) * threads
         step = max(1, -(-len(self.asked) // count))
         groups = list(parallel.slices(len(self.asked), step))

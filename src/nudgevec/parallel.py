@@ -134,7 +134,10 @@ class _Products:
             return min(self.usual, default=sys.maxsize)
 
     def begin_thread(self) -> None:
-        """In a new thread of ours. PyTorch's limit gets to it when it asks; some products never do."""
+        """In a new thread of ours, which limits of the calling thread have not reached. PyTorch's gets there when the
+        thread asks for it; some products never do."""
+        for library in self.blas:
+            library.set_num_threads(1)
         if self.usual_of_torch:
             sys.modules["torch"].get_num_threads()
 
