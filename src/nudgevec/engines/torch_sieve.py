@@ -36,9 +36,11 @@ _ROUND = 128
 _PAIRS = 512
 # Sums of so many products of 8 bits fit into 32.
 _MOST_DIMENSIONS = 1 << 17
-# 8 bits will do where they are off by less than this many standard deviations of the scores of some queries.
+# 8 bits will do where they are off by less than this many standard deviations of the scores of so many queries.
 _SPREAD = 0.7
 _SOME = 64
+# Queries rounded at a time: few enough to stay in the cache.
+_ROUNDED = 64
 
 
 class Rounded(NamedTuple):
@@ -92,7 +94,7 @@ class Integers(Format):
         self.unit = np.empty(len(queries))
         self.lost = np.empty(len(queries))
         whole = np.empty(queries.shape, np.int8)
-        for part in slices(len(queries), _SOME):
+        for part in slices(len(queries), _ROUNDED):
             some = queries[part]
             unit = np.maximum(some.max(axis=1), -some.min(axis=1)) * (1 + 1e-6) / 127
             rounded = np.rint(some / unit[:, None])
@@ -104,8 +106,7 @@ class Integers(Format):
 
     def rounded(self, rows: Singles, longest: float, scratch: Scratch) -> Rounded:
         count, dim = rows.shape
-        coarse = scratch.room("coarse", (-(-count // _ROUND) * _ROUND, dim), np.int8)
-        coarse[count:] = 0
+        coarse = _padded(rows, np.int8, scratch)
         unit = max(float(rows.max()), -float(rows.min()), 1e-30) * (1 + 1e-6) / 127
         square = 0.0
         for part in slices(count, _DOCUMENTS // 2):
@@ -149,10 +150,8 @@ class BFloat16(Format):
         self.lost = in_bfloat16(queries, self.queries)
 
     def rounded(self, rows: Singles, longest: float, scratch: Scratch) -> Rounded:
-        count, dim = rows.shape
-        coarse = as_floats(scratch.room("coarse", (-(-count // _ROUND) * _ROUND, dim), np.int16))
-        coarse[count:] = 0
-        coarse[:count] = self.torch.from_numpy(rows)
+        coarse = as_floats(_padded(rows, np.int16, scratch))
+        coarse[: len(rows)] = self.torch.from_numpy(rows)
         # Not measured: that takes as long as to round.
         return Rounded(coarse, 1.0, BFLOAT16_ROUNDING * longest)
 
@@ -173,6 +172,14 @@ class BFloat16(Format):
 
     def adding(self, dim: int) -> float:
         return (2 * dim + 16) * UNIT_ROUNDOFF
+
+
+def _padded(rows: Singles, kind: Any, scratch: Scratch) -> Table:
+    """Room for as many rows of numbers of some kind, and rows of zeros after it."""
+    count, dim = rows.shape
+    room = scratch.room("coarse", (-(-count // _ROUND) * _ROUND, dim), kind)
+    room[count:] = 0
+    return room
 
 
 class Prepared(NamedTuple):
@@ -201,8 +208,8 @@ class TorchSieve(CpuSieve):
         self.k = k
         self.queries = queries.astype(np.float32)
         self.first = BFloat16(queries)
-        few = queries.shape[1] <= _MOST_DIMENSIONS and multiplies_integers()
-        self.integers = Integers(queries) if few else None
+        sums_fit = queries.shape[1] <= _MOST_DIMENSIONS
+        self.integers = Integers(queries) if sums_fit and multiplies_integers() else None
         self.others: Format | None = None
 
     def prepared(self, tile: Tile) -> Prepared:
