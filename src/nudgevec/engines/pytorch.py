@@ -22,7 +22,7 @@ def cpu_has(feature: str) -> bool:
     cpu = import_torch().cpu
     if hasattr(cpu, "get_capabilities"):
         return bool(cpu.get_capabilities().get(feature, False))
-    # Before 2.11.
+    # Older versions.
     older = {"avx512_bf16": "_is_avx512_bf16_supported", "avx512_vnni": "_is_vnni_supported"}
     asked = getattr(cpu, older[feature], None)
     return asked is not None and bool(asked())

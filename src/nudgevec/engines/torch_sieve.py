@@ -44,8 +44,8 @@ _ROUNDED = 64
 
 
 class Rounded(NamedTuple):
-    """Documents of a tile in few bits and, after rows of zeros, up to a round number; the unit of their numbers, and
-    how far each of them is off at most."""
+    """Documents of a tile in few bits, followed by rows of zeros up to a round number; the unit of their numbers; and
+    how far each document is off at most."""
 
     rows: Any
     unit: float
