@@ -58,6 +58,27 @@ def test_threads_within_threads_stay_alone():
     assert all(one == other for one, other in inner)
 
 
+def test_few_threads_share_the_other_cores(monkeypatch):
+    monkeypatch.setattr(parallel, "cores", lambda: 6)
+    meanwhile, limits = {}, set()
+
+    def outer(piece):
+        many = threading.Barrier(3)
+        meanwhile[piece] = set()
+
+        def inner(part):
+            meanwhile[piece].add(threading.get_ident())
+            many.wait(10)
+
+        everywhere(inner, 30, 5)
+        limits.update((one, *others) for one, others in [threads()])
+
+    list(ordered(outer, range(2), 2))
+    # A barrier for three is passed by three threads only.
+    assert {piece: len(used) for piece, used in meanwhile.items()} == {0: 3, 1: 3}
+    assert {limit for each in limits for limit in each} == {1}
+
+
 def threads():
     """What PyTorch's products and those of the libraries behind NumPy may use, as this thread sees it."""
     return torch.get_num_threads(), [library.num_threads for library in parallel._products.blas]

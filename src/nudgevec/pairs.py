@@ -11,7 +11,7 @@ from nudgevec.scratch import wide_rows
 # Pairs of vectors multiplied at a time.
 _PAIR_BYTES = 1 << 21
 # More pairs than this are shared out among threads.
-_MANY_PAIRS = 1 << 12
+_MANY_PAIRS = 1 << 11
 
 
 def pair_dots(left: Array, i: Ints, right: Array, j: Ints, *, cosine: bool = False) -> Floats:

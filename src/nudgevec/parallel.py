@@ -37,7 +37,8 @@ def ordered(function: Callable[[Piece], Result], pieces: Iterable[Piece], thread
     Pieces are taken when a thread is about to be free for them. A single piece needs no other thread, unless so many
     are asked for: then the first is not kept waiting for the second.
     """
-    workers = min(cores(), threads or cores())
+    all_cores = cores()
+    workers = min(all_cores, threads or all_cores)
     remaining = iter(pieces)
     enough = 1 if threads else 2
     begin = list(islice(remaining, enough))
@@ -45,7 +46,7 @@ def ordered(function: Callable[[Piece], Result], pieces: Iterable[Piece], thread
         yield from map(function, chain(begin, remaining))
         return
     waiting: deque[Future[Result]] = deque()
-    with _products.single_threaded(), ThreadPoolExecutor(workers, _NAME, _products.begin_thread) as pool:
+    with _products.single_threaded(), ThreadPoolExecutor(workers, _NAME, begin_thread, (all_cores // workers,)) as pool:
         try:
             for piece in chain(begin, remaining):
                 waiting.append(pool.submit(function, piece))
@@ -62,12 +63,12 @@ def everywhere(function: Callable[[slice], object], size: int, step: int = 0) ->
     """Call ``function`` for slices of some rows that together cover ``size`` rows, on several threads.
 
     This one is among them, and none is begun for less than two slices: they are short. Where this is one of several
-    threads already, it stays alone.
+    threads already, it takes no more than its share of the cores.
     """
     step = step or ROWS
     remaining = slices(size, step)
-    helpers = min(cores(), FEW, size // (2 * step)) - 1
-    if helpers < 1 or threading.current_thread().name.startswith(_NAME):
+    helpers = min(getattr(_here, "cores", 0) or cores(), FEW, size // (2 * step)) - 1
+    if helpers < 1:
         for part in remaining:
             function(part)
         return
@@ -86,7 +87,7 @@ def everywhere(function: Callable[[slice], object], size: int, step: int = 0) ->
             failed.append(error)
 
     def help_too() -> None:
-        _products.begin_thread()
+        begin_thread()
         help_out()
 
     threads = [threading.Thread(target=help_too, name=_NAME, daemon=True) for _ in range(helpers)]
@@ -134,8 +135,9 @@ class _Products:
             return min(self.usual, default=sys.maxsize)
 
     def begin_thread(self) -> None:
-        """In a new thread of ours, which limits of the calling thread have not reached. PyTorch's gets there when the
-        thread asks for it; some products never do."""
+        """In a new thread of ours, which limits of the calling thread have not reached, and which never lifts them.
+        PyTorch's gets there when the thread asks for it; some products never do."""
+        self.here.depth = 1
         for library in self.blas:
             library.set_num_threads(1)
         if self.usual_of_torch:
@@ -185,6 +187,13 @@ class _Products:
             sys.modules["torch"].set_num_threads(self.usual_of_torch)
 
 
+def begin_thread(cores: int = 1) -> None:
+    """In a new thread of ours: so many cores are its own."""
+    _here.cores = cores
+    _products.begin_thread()
+
+
+_here = threading.local()
 _products = _Products()
 if hasattr(os, "register_at_fork"):
     # Threads do not follow into a child, so nobody there would ever lift the limit.
