@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -111,7 +110,7 @@ class Cutter:
         for first in range(0, len(begun), together):
             some = begun[first : first + together]
             asked = self.asked[some[0].group.start : some[-1].group.stop]
-            bars = [Bars.joined(each) for each in zip(*(one.bars for one in some), strict=True)]
+            bars = [Bars.joined(each) for each in zip(*(one.bars_of_intervals for one in some), strict=True)]
             met = self.meeting.among(rows_of(self.queries, asked), bars, self.k)
             for one in some:
                 yield partial(self._finish, one, [each.part(one.group, some[0].group.start) for each in met])
@@ -119,7 +118,7 @@ class Cutter:
     def _cells(self, group: slice) -> Cells:
         begun = self._begin(group)
         queries = rows_of(self.queries, self.asked[group])
-        return self._finish(begun, self.meeting.among(queries, begun.bars, self.k))
+        return self._finish(begun, self.meeting.among(queries, begun.bars_of_intervals, self.k))
 
     def _hopeful(self, known: Known) -> Mask:
         """Which labels come up to the k-th still document somewhere. No others are ever in the top k."""
@@ -139,63 +138,68 @@ class Cutter:
         asked = self.asked[group]
         known = self.known.where(slice(*np.searchsorted(self.known.query, [asked[0], asked[-1] + 1])))
         known = known._replace(query=np.searchsorted(asked, known.query))
-        labelled = Layout(known.query, len(asked)).curves(self._label_curves(known))
-        rests = self._still_curves(self.still.score[asked])
-        beginnings = [self._beginning(span, labelled, rests) for span in pairwise(self.columns.angles)]
-        return _Begun(group, known, beginnings)
-
-    def _finish(self, begun: _Begun, met: list[Met]) -> Cells:
-        roots = (self._roots(*each) for each in zip(begun.beginnings, met, strict=True))
-        leaves = cut(chain.from_iterable(roots), self.motion, self.k)
-        return _exact_cells(leaves, self.asked[begun.group], self.queries, self.motion, self.still, begun.known)
-
-    def _beginning(self, span: tuple[float, float], labelled: Curves, rests: Curves) -> _Beginning:
-        labelled, rests = labelled.between(*span), rests.between(*span)
-        k = np.full(len(rests.score), self.k)
+        # Lines are queries in the first interval, then in the second one and so on.
+        angles = np.array(self.columns.angles)
+        intervals = len(angles) - 1
+        low, high = (np.repeat(ends, len(asked)) for ends in (angles[:-1], angles[1:]))
+        labelled = Layout(known.query, len(asked)).curves(self._label_curves(known)).tiled(intervals).between(low, high)
+        rests = self._still_curves(self.still.score[asked]).tiled(intervals).between(low, high)
+        k = np.full(len(low), self.k)
         if self.motion.turns:
-            lower, upper = rests.bounds(*span, turns=True)
+            lower, upper = rests.bounds(low, high, turns=True)
             bar = kth_largest(lower, k)
-            alive, floor, _ = label_range(labelled.bounds(*span, turns=True), bar)
+            alive, floor, _ = label_range(labelled.bounds(low, high, turns=True), bar)
             stills, labels = Levels(bar, bar), Levels(floor, floor)
-            asked = upper >= np.maximum(bar, floor)[:, None]
+            matter = upper >= np.maximum(bar, floor)[:, None]
         else:
             # The k-th still document is the same one at both ends.
             stills = Levels(*(kth_largest(height - rests.slack, k) for height in (rests.at_low, rests.at_high)))
             alive = labelled.reach(stills.at(_EACH)) & (labelled.at_low > -np.inf)
             below = (height - labelled.slack for height in (labelled.at_low, labelled.at_high))
             labels = Levels(*(np.where(alive, each, np.float32(np.inf)).min(axis=1, initial=np.inf) for each in below))
-            asked = rests.reach(labels.at(_EACH)) & rests.reach(stills.at(_EACH))
-        return _Beginning(span, Bars(labels, stills), labelled, alive, rests, *np.nonzero(asked))
+            matter = rests.reach(labels.at(_EACH)) & rests.reach(stills.at(_EACH))
+        line, place = np.nonzero(matter)
+        curves = Curves(*(values[line, place] for values in rests))
+        return _Begun(group, known, low, high, Bars(labels, stills), labelled, alive, line, place, curves)
 
-    def _roots(self, beginning: _Beginning, met: Met) -> Iterator[Node]:
-        """An interval with all that may matter there, queries with few documents apart from those with many."""
-        (low, high), bars, labelled, alive, rests, line, place = beginning
-        moving = self._moving_curves(met).between(low, high)
+    def _finish(self, begun: _Begun, met: list[Met]) -> Cells:
+        leaves = cut(self._roots(begun, met), self.motion, self.k)
+        return _exact_cells(leaves, self.asked[begun.group], self.queries, self.motion, self.still, begun.known)
+
+    def _roots(self, begun: _Begun, met: list[Met]) -> Iterator[Node]:
+        """All that may matter, lines with few documents apart from those with many."""
+        queries, lines = begun.queries, len(begun.low)
+        pairs = Met.joined(each._replace(query=each.query + part * queries) for part, each in enumerate(met))
+        line, column = pairs.query, pairs.column
+        moving = self._moving_curves(pairs).between(begun.low[line], begun.high[line])
         at_low, at_high = ((end + moving.slack).astype(np.float64) for end in (moving.at_low, moving.at_high))
-        may = np.flatnonzero(self.columns.matter(met.query, met.column, at_low, at_high, bars))
-        met, moving = met.where(may), moving.some(may)
-        query = np.concatenate([met.query, line])
-        column = np.concatenate([met.column, len(self.motion) + place])
-        parts = zip(moving, rests, strict=True)
-        curves = Curves(*(np.concatenate([moves, rest[line, place]]) for moves, rest in parts))
-        count = np.bincount(query, minlength=len(alive))
+        may = np.flatnonzero(self.columns.matter(line, column, at_low, at_high, begun.bars))
+        # All curves one after the other, and which of them are wanted, line by line.
+        curves = Curves(*(np.concatenate(each) for each in zip(moving, begun.rests, strict=True)))
+        column = np.concatenate([column, len(self.motion) + begun.place])
+        line = np.concatenate([line[may], begun.line])
+        wanted = np.concatenate([may, np.arange(len(pairs.query), len(column))])
+        order = sorted_places(line)
+        line, wanted = line[order], wanted[order]
+        count = np.bincount(line, minlength=lines)
         size = np.where(count > 0, np.searchsorted(_WIDTHS, count), -1)
-        order = sorted_places(query)
-        size_of = size[query[order]]
+        size_of = size[line]
         for each in range(len(_WIDTHS) + 1):
-            lines, some = np.flatnonzero(size == each), order[size_of == each]
-            if len(lines):
-                layout = Layout(np.searchsorted(lines, query[some]), len(lines))
-                documents, columns = layout.curves(curves.some(some)), layout.table(column[some], 0)
-                yield self._root((low, high), lines, columns, documents, labelled.where(alive, lines))
+            some, which = np.flatnonzero(size == each), size_of == each
+            if len(some):
+                layout = Layout(np.searchsorted(some, line[which]), len(some))
+                documents, columns = layout.curves(curves.some(wanted[which])), layout.table(column[wanted[which]], 0)
+                yield self._root(begun, some, columns, documents)
 
-    def _root(self, span: tuple[float, float], lines: Ints, columns: Ints, documents: Curves, labelled: Curves) -> Node:
+    def _root(self, begun: _Begun, lines: Ints, columns: Ints, documents: Curves) -> Node:
+        labelled = begun.labelled.where(begun.alive, lines)
         if not self.motion.turns:
             # Rays fall and rise together. What counts is how they do so beside a label.
             label = np.argmax(labelled.at_low > -np.inf, axis=1)[:, None]
             beside = Curves(*(np.take_along_axis(values, label, axis=1) for values in labelled))
             documents, labelled = documents.less(beside), labelled.less(beside)
-        return Node(0, *span, lines, columns, np.zeros(len(lines), np.int64), documents, labelled)
+        query, ahead = lines % begun.queries, np.zeros(len(lines), np.int64)
+        return Node(0, query, begun.low[lines], begun.high[lines], ahead, columns, documents, labelled)
 
     def _moving_curves(self, met: Met) -> Curves:
         """Curves from scores at both ends."""
@@ -228,29 +232,28 @@ class Cutter:
         return Curves(*curves)
 
 
-class _Beginning(NamedTuple):
-    """What is known of an interval before looking at the moving documents: what they have to come above, the labels,
-    the still documents, and (line, place) of those of them that may matter."""
-
-    span: tuple[float, float]
-    bars: Bars
-    labelled: Curves
-    alive: Mask
-    rests: Curves
-    line: Ints
-    place: Ints
-
-
 class _Begun(NamedTuple):
-    """A group of queries, its labels, and the intervals to begin with."""
+    """What is known of a group of queries before looking at the moving documents, interval by interval: its labels,
+    what documents have to come above, and the still documents that may matter as (line, place) with their curves."""
 
     group: slice
     known: Known
-    beginnings: list[_Beginning]
+    low: Floats
+    high: Floats
+    bars: Bars
+    labelled: Curves
+    alive: Mask
+    line: Ints
+    place: Ints
+    rests: Curves
 
     @property
-    def bars(self) -> list[Bars]:
-        return [each.bars for each in self.beginnings]
+    def queries(self) -> int:
+        return int(self.group.stop - self.group.start)
+
+    @property
+    def bars_of_intervals(self) -> list[Bars]:
+        return [self.bars.at(lines) for lines in parallel.slices(len(self.low), self.queries)]
 
 
 def _exact_cells(
@@ -261,13 +264,8 @@ def _exact_cells(
     ``asked`` are the queries' own numbers.
     """
     nothing = np.empty(0, np.int64)
-    leaves = leaves or [Leaf(0.0, 0.0, nothing, nothing, nothing)]
-    query = np.concatenate([leaf.query for leaf in leaves])
-    column = np.concatenate([leaf.column for leaf in leaves])
-    ahead = np.concatenate([leaf.ahead for leaf in leaves])
-    leaf_of = np.repeat(np.arange(len(leaves)), [len(leaf.query) for leaf in leaves])
-    low = np.array([leaf.low for leaf in leaves])
-    high = np.array([leaf.high for leaf in leaves])
+    leaves = [Leaf(nothing, nothing, np.empty(0), np.empty(0), nothing), *leaves]
+    query, column, low, high, ahead = (np.concatenate(each) for each in zip(*leaves, strict=True))
 
     columns = len(motion) + still.row.shape[1]
     pair, back = numbered(query * columns + column)
@@ -285,11 +283,11 @@ def _exact_cells(
     listed = np.append(pair, -1)[at] == known.query * columns + known.column
     label[at[listed]] = known.label[listed]
 
-    first = np.flatnonzero((np.diff(query, prepend=-1) != 0) | (np.diff(leaf_of, prepend=-1) != 0))
+    first = np.flatnonzero(begins(query) | begins(low))
     return Cells(
         query=asked[query[first]],
-        low=low[leaf_of[first]],
-        high=high[leaf_of[first]],
+        low=low[first],
+        high=high[first],
         ahead=ahead[first],
         start=np.append(first, len(query)),
         score=score[back],

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nudgevec.corpus import Ints
+from nudgevec.corpus import Floats, Ints
 from nudgevec.lines import Curves, Mask, Target, kth_largest
 from nudgevec.motion import Motion
 from nudgevec.tiles import Singles
@@ -28,28 +28,28 @@ _ASIDE = 0.0172839
 
 
 class Leaf(NamedTuple):
-    """Documents (query, column) of one interval, and for each query how many more are surely ahead."""
+    """Documents (query, column) with their intervals, and for each of those how many more are surely ahead."""
 
-    low: float
-    high: float
     query: Ints
     column: Ints
+    low: Floats
+    high: Floats
     ahead: Ints
 
 
 class Node(NamedTuple):
-    """An interval, some queries, and per query (one a line) the documents still in question.
+    """Intervals of queries, one a line, and for each the documents still in question.
 
     Lines are padded. ``labelled`` are the curves of those documents that are labels and may be in the top k;
     ``ahead`` counts documents that are ahead of all those labels, here and in every part of the interval.
     """
 
     depth: int
-    low: float
-    high: float
     query: Ints
-    column: Ints
+    low: Floats
+    high: Floats
     ahead: Ints
+    column: Ints
     documents: Curves
     labelled: Curves
 
@@ -68,12 +68,22 @@ def cut(roots: Iterable[Node], motion: Motion, k: int) -> list[Leaf]:
         bar = kth_largest(lower, k - node.ahead)
         alive, floor, ceiling = label_range(node.labelled.bounds(node.low, node.high, turns=motion.turns), bar)
         keep = (upper >= np.maximum(bar, floor)[:, None]) & (lower <= ceiling[:, None])
-        ahead = node.ahead + (lower > ceiling[:, None]).sum(axis=1)
-        keep[~alive.any(axis=1) | (ahead >= k)] = False
+        node = node._replace(ahead=node.ahead + (lower > ceiling[:, None]).sum(axis=1))
+        keep[~alive.any(axis=1) | (node.ahead >= k)] = False
         # Narrower intervals help where scores change more than they may be off by.
         change = np.subtract(upper, lower, out=np.zeros_like(upper), where=keep).sum(axis=1)
         vain = change <= _IN_VAIN * np.where(keep, node.documents.slack, np.float32(0)).sum(axis=1)
-        _divide(node, keep, ahead, alive, vain, motion, k, stack, leaves)
+        count = keep.sum(axis=1)
+        work = count * (alive.sum(axis=1) + 1)
+        # The top k itself stays in question however narrow the interval.
+        small = (work <= _CELL_PAIRS) | (count <= 2 * k + _CELL_SPARE) | vain | (node.low >= motion.span)
+        if node.depth >= _CELL_DEPTH:
+            small[:] = True
+        done, large = np.flatnonzero(small & (count > 0)), np.flatnonzero(~small)
+        if len(done):
+            leaves.append(_leaf(node, keep, done))
+        if len(large):
+            stack.append(_halved(node, keep, alive, large, motion.span))
     return leaves
 
 
@@ -89,37 +99,26 @@ def label_range(bounds: tuple[Singles, Singles], bar: Singles) -> tuple[Mask, Si
     return alive, floor, ceiling
 
 
-def _divide(
-    node: Node,
-    keep: Mask,
-    ahead: Ints,
-    alive: Mask,
-    vain: Mask,
-    motion: Motion,
-    k: int,
-    stack: list[Node],
-    leaves: list[Leaf],
-) -> None:
-    """Emit the queries whose cells are small, cut the others in two."""
-    count = keep.sum(axis=1)
-    work = count * (alive.sum(axis=1) + 1)
-    # The top k itself stays in question however narrow the interval.
-    last = node.depth >= _CELL_DEPTH or node.low >= motion.span
-    small = (work <= _CELL_PAIRS) | (count <= 2 * k + _CELL_SPARE) | vain | last
-    done = np.flatnonzero(small & (count > 0))
-    if len(done):
-        line, place = np.nonzero(keep[done])
-        line = done[line]
-        leaves.append(Leaf(node.low, node.high, node.query[line], node.column[line, place], ahead[line]))
-    large = np.flatnonzero(~small)
-    if len(large) == 0:
-        return
-    target = Target.of(keep, large)
-    column = target.fill(node.column, 0)
-    middle = node.low + (0.5 + _ASIDE) * (min(node.high, motion.span) - node.low)
-    documents = node.documents.packed(target).halves(np.float32(middle))
-    labelled = node.labelled.where(alive, large).halves(np.float32(middle))
-    for side, (low, high) in enumerate(((node.low, middle), (middle, node.high))):
-        stack.append(
-            Node(node.depth + 1, low, high, node.query[large], column, ahead[large], documents[side], labelled[side])
-        )
+def _leaf(node: Node, keep: Mask, lines: Ints) -> Leaf:
+    """What is kept of some lines."""
+    line, place = np.nonzero(keep[lines])
+    line = lines[line]
+    return Leaf(node.query[line], node.column[line, place], node.low[line], node.high[line], node.ahead[line])
+
+
+def _halved(node: Node, keep: Mask, alive: Mask, lines: Ints, span: float) -> Node:
+    """What is kept of some lines: the first halves of their intervals, then the second halves."""
+    low, high = node.low[lines], node.high[lines]
+    middle = low + (0.5 + _ASIDE) * (np.minimum(high, span) - low)
+    twice = np.concatenate([lines, lines])
+    target = Target.of(keep, twice)
+    return Node(
+        node.depth + 1,
+        node.query[twice],
+        np.concatenate([low, middle]),
+        np.concatenate([middle, high]),
+        node.ahead[twice],
+        target.fill(node.column, 0),
+        node.documents.packed(target).halved(middle),
+        node.labelled.where(alive, twice).halved(middle),
+    )

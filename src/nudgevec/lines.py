@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Ints
+from nudgevec.corpus import Floats, Ints
 from nudgevec.motion import Reals, bulged, height
 from nudgevec.tiles import Singles
 
@@ -81,13 +81,17 @@ class Curves(NamedTuple):
     at_high: Singles
     slack: Singles
 
-    def between(self, low: float, high: float) -> Curves:
-        """The same curves for an interval."""
-        ends = (height(self.score, self.slope, self.stop, np.float32(phi)) for phi in (low, high))
+    def between(self, low: Floats, high: Floats) -> Curves:
+        """The same curves for an interval per line, or per curve where they are not in lines."""
+        ends = (height(self.score, self.slope, self.stop, self._beside(phi)) for phi in (low, high))
         return self._replace(at_low=next(ends), at_high=next(ends))
 
-    def bounds(self, low: float, high: float, *, turns: bool) -> tuple[Singles, Singles]:
-        """What the scores cannot leave between the two angles.
+    def _beside(self, angles: Floats) -> Singles:
+        """Angles of lines, to be used with all curves of a line."""
+        return angles.astype(np.float32).reshape(-1, *[1] * (self.score.ndim - 1))
+
+    def bounds(self, low: Floats, high: Floats, *, turns: bool) -> tuple[Singles, Singles]:
+        """What the scores cannot leave between the two angles of each line.
 
         Straight rays are thought of as divided by a cosine that is 1 at both angles, which keeps their order: then
         each of them goes from its one end to the other without a turn.
@@ -96,17 +100,27 @@ class Curves(NamedTuple):
         upper = np.maximum(self.at_low, self.at_high) + self.slack
         if not turns:
             return lower, upper
-        arc = np.minimum(np.float32(high), self.stop) - np.minimum(np.float32(low), self.stop)
+        arc = np.minimum(self._beside(high), self.stop) - np.minimum(self._beside(low), self.stop)
         return bulged(lower, upper, arc)
 
     def reach(self, levels: Levels) -> Mask:
         """Which straight rays may come above the levels."""
         return levels.under(self.at_low + self.slack, self.at_high + self.slack)
 
-    def halves(self, middle: np.float32) -> tuple[Curves, Curves]:
-        """The curves on both sides of an angle."""
-        at_middle = height(self.score, self.slope, self.stop, middle)
-        return self._replace(at_high=at_middle), self._replace(at_low=at_middle)
+    def halved(self, middle: Floats) -> Curves:
+        """Lines that come twice, the first ones now ending at an angle in the middle, the second ones beginning there.
+
+        In place.
+        """
+        half = len(middle)
+        first = Curves(*(values[:half] for values in self))
+        at_middle = height(first.score, first.slope, first.stop, first._beside(middle))
+        self.at_high[:half] = self.at_low[half:] = at_middle
+        return self
+
+    def tiled(self, times: int) -> Curves:
+        """All lines so many times."""
+        return Curves(*(np.concatenate([values] * times) for values in self))
 
     def less(self, other: Curves) -> Curves:
         """The differences to curves with the same stop, which they are off by as much as these."""
