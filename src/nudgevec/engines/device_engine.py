@@ -106,7 +106,7 @@ class DeviceSieve:
         to be among the best; elsewhere by threads while the next tile is filtered."""
         under_way: deque[list[Future[Result]]] = deque()
         waiting: list[tuple[Tile, Found]] = []
-        with ThreadPoolExecutor(min(_FINISHERS, parallel.cores()), "nudgevec") as pool:
+        with ThreadPoolExecutor(min(_FINISHERS, parallel.cores()), "nudgevec", parallel.begin_thread) as pool:
             for tile, vectors in arriving(tiles, self.device):
                 found = self._over(tile, vectors)
                 if not tile.reader.streams:
@@ -163,18 +163,19 @@ class DeviceSieve:
         step = max(1, _TILE_SCORES // len(coarse))
         for begin in range(0, len(self.best), step):
             part = slice(begin, begin + step)
+            # Documents by rows: maxima of stretches of them are found three times as fast as along a row.
             with _full_precision(torch):
-                scores = torch.mm(self.coarse[part], coarse.T)
+                scores = torch.mm(coarse, self.coarse[part].T)
             if padding:
-                scores[:, len(rows) :] = -torch.inf
-            stretches = scores.view(len(scores), -1, _STRETCH)
-            maxima = stretches.amax(dim=2)
+                scores[len(rows) :] = -torch.inf
+            stretches = scores.view(-1, _STRETCH, scores.shape[1])
+            maxima = stretches.amax(dim=1)
             floor = self.best[part, -1]
             if self.seen < self.k:
                 floor = torch.maximum(floor, self._own_floor(scores, maxima, len(rows)) - margin[part])
             bar = (floor - margin[part]).to(torch.bfloat16)
-            query, stretch = (maxima >= bar[:, None]).nonzero(as_tuple=True)
-            hit, place = (stretches[query, stretch] >= bar[query, None]).nonzero(as_tuple=True)
+            query, stretch = (maxima >= bar).T.nonzero(as_tuple=True)
+            hit, place = (stretches[stretch, :, query] >= bar[query, None]).nonzero(as_tuple=True)
             query, number = query[hit], stretch[hit] * _STRETCH + place
             score = self._scores(self.single[part], query, rows, number)
             low = score - fine_margin
@@ -188,9 +189,9 @@ class DeviceSieve:
         """What k documents of the tile itself reach, for every query."""
         torch = self.torch
         if rows < self.k:
-            return torch.full((len(scores),), -torch.inf, device=self.device)
-        heights = maxima if maxima.shape[1] >= 2 * self.k else scores
-        best = heights.float().topk(self.k, dim=1).values[:, -1]
+            return torch.full((scores.shape[1],), -torch.inf, device=self.device)
+        heights = maxima if len(maxima) >= 2 * self.k else scores
+        best = heights.T.float().topk(self.k, dim=1).values[:, -1]
         return best - best.abs() * BFLOAT16_ROUNDING
 
     def _scores(self, queries: Any, query: Any, rows: Any, number: Any) -> Any:
