@@ -20,6 +20,7 @@ from nudgevec.corpus import Floats, Ints, Reader
 from nudgevec.engines import Engine, Survivors
 from nudgevec.lines import Target
 from nudgevec.pairs import pair_dots
+from nudgevec.parallel import everywhere
 from nudgevec.sorting import distinct, sorted_places
 from nudgevec.tiles import tiles
 
@@ -224,10 +225,15 @@ def _merge(
         bar = np.partition(scores, -k, axis=1)[:, -k]
         target = Target.of(scores >= bar[:, None], np.arange(len(changed)))
         rows, scores = target.fill(rows, -1), target.fill(scores, -np.inf)
-    if precedence is None:
-        # Equal scores keep the order they come in: by row.
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    else:
-        best = np.lexsort((precedence(rows.ravel()).reshape(rows.shape), -scores), axis=1)[:, :k]
-    found.row[changed] = np.take_along_axis(rows, best, axis=1)
-    found.score[changed] = np.take_along_axis(scores, best, axis=1)
+
+    def put_in_order(part: slice) -> None:
+        if precedence is None:
+            # Equal scores keep the order they come in: by row.
+            best = np.argsort(-scores[part], axis=1, kind="stable")[:, :k]
+        else:
+            keys = precedence(rows[part].ravel()).reshape(rows[part].shape)
+            best = np.lexsort((keys, -scores[part]), axis=1)[:, :k]
+        found.row[changed[part]] = np.take_along_axis(rows[part], best, axis=1)
+        found.score[changed[part]] = np.take_along_axis(scores[part], best, axis=1)
+
+    everywhere(put_in_order, len(changed))

@@ -127,11 +127,11 @@ class DeviceSieve:
         torch = self.torch
         tiles, parts = zip(*some, strict=True)
         found = Found(*(torch.cat(column) for column in zip(*parts, strict=True)))
-        tile = torch.arange(len(tiles)).repeat_interleave(torch.tensor([len(each.query) for each in parts]))
         good = (found.high >= self.best[found.query, -1]).nonzero(as_tuple=True)[0]
-        whole = torch.stack([tile.to(self.device), found.query, found.number])[:, good].cpu().numpy()
-        bounds = torch.stack([found.low, found.high])[:, good].cpu().numpy().astype(np.float64)
-        edges = np.searchsorted(whole[0], np.arange(len(tiles) + 1))
+        whole = torch.stack([good, found.query[good], found.number[good]]).cpu().numpy()
+        bounds = torch.stack([found.low[good], found.high[good]]).cpu().numpy().astype(np.float64)
+        begins = np.cumsum([0, *(len(each.query) for each in parts)])
+        edges = np.searchsorted(whole[0], begins)
         for each, (start, stop) in zip(tiles, pairwise(edges.tolist()), strict=True):
             (query, number), (low, high) = whole[1:, start:stop], bounds[:, start:stop]
             yield Survivors(each, query, each.at(number), low, high)
@@ -155,7 +155,7 @@ class DeviceSieve:
         torch = self.torch
         coarse = rows.to(torch.bfloat16)
         lost = (rows - coarse.float()).norm(dim=1).max()
-        margin = 1.001 * (1.01 * self.lost * longest + lost + 1.02 * self.adding * longest) + 1e-30
+        margin = 1.001 * (torch.add(lost, self.lost, alpha=1.01 * longest) + 1.02 * self.adding * longest) + 1e-30
         fine_margin = 1.001 * error_of(rows.shape[1]) * longest + 1e-30
         padding = -len(rows) % _STRETCH
         coarse = torch.nn.functional.pad(coarse, (0, 0, 0, padding))
