@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -308,11 +308,17 @@ def lengths(vectors: Array) -> Floats:
 
 def _lengths(vectors: Array) -> Floats:
     exact = vectors.astype(np.float64, copy=False)
-    length: Floats = np.sqrt(np.einsum("ij,ij->i", exact, exact))
+    return lengths_from(np.einsum("ij,ij->i", exact, exact), lambda odd: exact[odd])
+
+
+def lengths_from(square: Floats, rows: Callable[[Ints], Array]) -> Floats:
+    """Lengths from their squares; where those are no good, from the rows themselves."""
+    length: Floats = np.sqrt(square)
     odd = np.flatnonzero((length < 1e-140) | (length > 1e140))
     if len(odd):
-        peak = np.abs(exact[odd]).max(axis=1, keepdims=True)
-        scaled = exact[odd] / np.where(peak > 0, peak, 1.0)
+        exact = rows(odd).astype(np.float64)
+        peak = np.abs(exact).max(axis=1, keepdims=True)
+        scaled = exact / np.where(peak > 0, peak, 1.0)
         length[odd] = peak[:, 0] * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
     return length
 

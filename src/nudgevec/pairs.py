@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nudgevec.corpus import Array, Floats, Ints, lengths
+from nudgevec.corpus import Array, Floats, Ints, lengths_from
 from nudgevec.parallel import everywhere
 from nudgevec.scratch import wide_rows
 
@@ -19,12 +19,15 @@ def pair_dots(left: Array, i: Ints, right: Array, j: Ints, *, cosine: bool = Fal
 
     Each result depends on its own two rows only.
     """
-    (result,) = dots_with_each(left, i, [right], j, cosine=cosine)
+    square = np.empty(len(i)) if cosine else None
+    (result,) = dots_with_each(left, i, [right], j, square)
+    if square is not None:
+        result /= lengths_from(square, lambda odd: right[j[odd]])
     return result
 
 
-def dots_with_each(left: Array, i: Ints, rights: list[Array], j: Ints, *, cosine: bool = False) -> list[Floats]:
-    """The same with rows of several arrays."""
+def dots_with_each(left: Array, i: Ints, rights: list[Array], j: Ints, square: Floats | None = None) -> list[Floats]:
+    """The same with rows of several arrays; ``square`` takes the squared lengths of those of the last."""
     results = [np.empty(len(i)) for _ in rights]
     step = max(1, _PAIR_BYTES // (8 * left.shape[1]))
 
@@ -35,8 +38,8 @@ def dots_with_each(left: Array, i: Ints, rights: list[Array], j: Ints, *, cosine
             for right, result in zip(rights, results, strict=True):
                 others = wide_rows("right", right, j[some])
                 np.einsum("ij,ij->i", ones, others, out=result[some])
-                if cosine:
-                    result[some] /= lengths(others)
+            if square is not None:
+                np.einsum("ij,ij->i", others, others, out=square[some])
 
     everywhere(multiply, len(i), _MANY_PAIRS)
     return results
