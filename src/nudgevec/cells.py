@@ -270,18 +270,19 @@ def _exact_cells(
     columns = len(motion) + still.row.shape[1]
     pair, back = numbered(query * columns + column)
     of_query, of_column = pair // columns, pair % columns
-    moves = of_column < len(motion)
-    score = np.empty(len(pair))
-    slope = np.zeros(len(pair))
-    stop = np.full(len(pair), motion.still_stop)
-    mover = of_column[moves]
-    score[moves], slope[moves] = exact_curves(queries, asked[of_query[moves]], motion, mover)
-    stop[moves] = motion.stop[mover]
-    score[~moves] = still.score[asked[of_query[~moves]], of_column[~moves] - len(motion)]
+    rests = of_column >= len(motion)
+    score, slope, stop = np.empty(len(pair)), np.zeros(len(pair)), np.full(len(pair), motion.still_stop)
+    score[rests] = still.score[asked[of_query[rests]], of_column[rests] - len(motion)]
+    # Labels have been scored already.
     label = np.full(len(pair), -1)
     at = np.searchsorted(pair, known.query * columns + known.column)
-    listed = np.append(pair, -1)[at] == known.query * columns + known.column
-    label[at[listed]] = known.label[listed]
+    listed = np.flatnonzero(np.append(pair, -1)[at] == known.query * columns + known.column)
+    at = at[listed]
+    label[at], score[at], slope[at], stop[at] = (each[listed] for each in known[2:])
+    others = np.flatnonzero(~rests & (label < 0))
+    mover = of_column[others]
+    score[others], slope[others] = exact_curves(queries, asked[of_query[others]], motion, mover)
+    stop[others] = motion.stop[mover]
 
     first = np.flatnonzero(begins(query) | begins(low))
     return Cells(

@@ -133,8 +133,8 @@ class Curves(NamedTuple):
 
     def where(self, mask: Mask, lines: Ints) -> Curves:
         """Some lines, with what the mask leaves out made padding."""
-        pairs = zip(self, PADDING, strict=True)
-        return Curves(*(np.where(mask[lines], values[lines], blank) for values, blank in pairs))
+        mask, pairs = mask[lines], zip(self, PADDING, strict=True)
+        return Curves(*(np.where(mask, values[lines], blank) for values, blank in pairs))
 
     def packed(self, target: Target) -> Curves:
         """What the target keeps of some lines, moved to the left and padded."""
@@ -146,24 +146,25 @@ PADDING = tuple(np.float32(value) for value in (-np.inf, 0, 0, -np.inf, -np.inf,
 
 
 class Target(NamedTuple):
-    """Where the kept entries of some lines go when they are moved to the left."""
+    """Where the kept entries of some lines are, and where they go when they are moved to the left."""
 
-    lines: Ints
     source: Ints
     place: Ints
-    width: int
+    shape: tuple[int, int]
 
     @classmethod
     def of(cls, keep: Mask, lines: Ints) -> Target:
-        count = keep[lines].sum(axis=1)
+        kept = keep[lines]
+        count = kept.sum(axis=1)
         width = int(count.max(initial=0))
+        source = np.flatnonzero(kept) + np.repeat((lines - np.arange(len(lines))) * keep.shape[1], count)
         place = np.flatnonzero(np.arange(width) < count[:, None])
-        return cls(lines, np.flatnonzero(keep[lines]), place, width)
+        return cls(source, place, (len(lines), width))
 
     def fill(self, values: npt.NDArray[Any], blank: Any) -> npt.NDArray[Any]:
-        filled = np.full(len(self.lines) * self.width, blank, values.dtype)
-        filled[self.place] = values[self.lines].ravel()[self.source]
-        return filled.reshape(len(self.lines), self.width)
+        filled = np.full(self.shape, blank, values.dtype)
+        filled.ravel()[self.place] = values.ravel()[self.source]
+        return filled
 
 
 class Layout:
@@ -191,9 +192,10 @@ def kth_largest(lower: Singles, k: Ints) -> Singles:
 
     Of a long line, the k-th largest of the maxima of its stretches will do.
     """
-    most = int(k.max(initial=1))
+    most, width = int(k.max(initial=1)), lower.shape[1]
+    if width < k.min(initial=1):
+        return np.full(len(lower), -np.inf, np.float32)
     stretches = max(64, 8 * most)
-    width = lower.shape[1]
     if width > 4 * stretches:
         length = width // stretches
         lower = lower[:, : stretches * length].reshape(len(lower), stretches, length).max(axis=2)

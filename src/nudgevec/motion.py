@@ -167,8 +167,7 @@ def sliding(pull: Pull, reader: Reader) -> Motion:
     moves = size > _CANCELLED * pull.mass
     start = reader.take(pull.rows[moves])
     length = lengths(start)
-    scale = float(np.median(length)) if len(length) else 1.0
-    scale = scale or 1.0
+    scale = _median(length) or 1.0
     far = np.flatnonzero(length > 1e15 * scale)
     if len(far):
         where = reader.name(int(pull.rows[moves][far[0]]))
@@ -183,6 +182,12 @@ def sliding(pull: Pull, reader: Reader) -> Motion:
         turns=False,
         scale=scale,
     )
+
+
+def _median(values: Floats) -> float:
+    """As ``np.median``, which would have NumPy import its masked arrays; zero of none."""
+    ordered, half = np.sort(values), len(values) // 2
+    return float(ordered[(len(values) - 1) // 2] + ordered[half]) / 2 if len(values) else 0.0
 
 
 def packed(rows: Array, which: npt.NDArray[np.bool_]) -> Array:
