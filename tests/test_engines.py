@@ -123,6 +123,28 @@ def test_nearest_however_close_the_scores(engine, spread):
     np.testing.assert_allclose(found.score, best.astype(np.float64), rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("most", [1 << 20, 200])
+@pytest.mark.parametrize("cosine", [True, False])
+def test_nothing_above_a_floor_is_missed(engine, cosine, most, monkeypatch):
+    """However few documents come up to it: none, some, or more than the lists take."""
+    random = np.random.default_rng(0)
+    documents = random.standard_normal((1000, 24)).astype(np.float32)
+    documents[500:510] = documents[0]
+    queries = random.standard_normal((60, 24))
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    reader = Reader(documents)
+    full = nearest(reader, queries, 20, cosine=cosine, engine=engines.pick("numpy", 0))
+    floor = np.where(np.arange(60) % 3 == 0, full.score[:, 0] + 1e-9, full.score[np.arange(60), np.arange(60) % 20])
+    floor[:10] = full.score[:10, -1] - 1
+    monkeypatch.setattr("nudgevec.nearest._MOST_KEPT", most)
+    found = nearest(reader, queries, 20, cosine=cosine, floor=floor, engine=engines.pick(engine, 0))
+    above = full.score >= floor[:, None]
+    assert np.array_equal(found.row[above], full.row[above])
+    assert np.array_equal(found.score[above], full.score[above])
+    assert (found.score[~above] < np.broadcast_to(floor[:, None], above.shape)[~above]).all()
+    assert (found.row == -1).any()
+
+
 def test_more_than_can_be_kept_in_mind(engine, monkeypatch):
     """Thousands of documents within the error of any filter, and room for a few hundred."""
     random = np.random.default_rng(0)

@@ -43,13 +43,15 @@ def nearest(
     *,
     cosine: bool,
     skip: Ints | None = None,
+    floor: Floats | None = None,
     precedence: Callable[[Ints], npt.NDArray[Any]] | None = None,
     engine: Engine,
 ) -> Nearest:
     """The k documents with the highest scores for every (unit) query, leaving out the rows in ``skip``.
 
     ``precedence`` gives each row a sort key that decides between equal scores; the row by default.
-    Where fewer than k documents are left, all of them are found.
+    Where fewer than k documents are left, all of them are found. Those below the ``floor`` of a query need not be:
+    lists that are not full end in row -1, with a score of minus infinity.
     """
     skip = np.empty(0, np.int64) if skip is None else np.sort(skip)
     k = min(k, reader.rows - len(skip))
@@ -65,7 +67,7 @@ def nearest(
             score = pair_dots(queries, query, vectors, row, cosine=cosine)
         _merge(found, query, row, score, precedence)
 
-    shortlist = _Shortlist(found, decide, sieve.patience)
+    shortlist = _Shortlist(found, decide, sieve.patience, floor)
 
     def finish(survivors: Survivors) -> Bounded:
         # What cannot be read again later is scored at once.
@@ -122,8 +124,8 @@ class Scan:
     def __exit__(self, *_: object) -> None:
         self.background.shutdown()
 
-    def _pass(self, reader: Reader, skip: Ints | None = None) -> Nearest:
-        return nearest(reader, self.queries, self.k, cosine=self.cosine, skip=skip, engine=self.engine)
+    def _pass(self, reader: Reader, skip: Ints | None = None, floor: Floats | None = None) -> Nearest:
+        return nearest(reader, self.queries, self.k, cosine=self.cosine, skip=skip, floor=floor, engine=self.engine)
 
     def still(self, moving: Ints) -> Nearest:
         """The nearest of all documents but those in ``moving``."""
@@ -133,7 +135,8 @@ class Scan:
         rest = np.setdiff1d(self.labelled, moving, assume_unique=True)
         if len(rest) == 0:
             return others
-        joining = self._pass(Reader(self.reader.take(rest)))
+        full = others.score.shape[1] == self.k
+        joining = self._pass(Reader(self.reader.take(rest)), floor=others.score[:, -1] if full else None)
         row = np.concatenate([others.row, rest[joining.row]], axis=1)
         score = np.concatenate([others.score, joining.score], axis=1)
         best = np.lexsort((row, -score), axis=1)[:, : self.k]
@@ -147,10 +150,13 @@ class _Shortlist:
     are enough new documents: every time would cost more than the slightly lower floors in between.
     """
 
-    def __init__(self, found: Nearest, decide: Callable[[Bounded], None], patience: float) -> None:
+    def __init__(
+        self, found: Nearest, decide: Callable[[Bounded], None], patience: float, floor: Floats | None
+    ) -> None:
         self.found = found
         self.decide = decide
-        self.draft = Nearest(found.row.copy(), found.score.copy())
+        self.lowest = np.float64(-np.inf) if floor is None else floor[:, None]
+        self.draft = Nearest(found.row.copy(), np.maximum(found.score, self.lowest))
         self.floor = self.draft.score[:, -1]
         self.room = patience * found.row.size
         self.new: list[Bounded] = []
@@ -176,7 +182,8 @@ class _Shortlist:
             self._weed()
             self.decide(*self.kept)
             self.kept = []
-            self.draft.row[:], self.draft.score[:] = self.found.row, self.found.score
+            self.draft.row[:] = self.found.row
+            np.maximum(self.found.score, self.lowest, out=self.draft.score)
 
     def _raise_floor(self) -> None:
         if self.new:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nudgevec.corpus import Array, Floats, Ints, lengths_from
-from nudgevec.parallel import everywhere
+from nudgevec.parallel import SOME, everywhere
 from nudgevec.scratch import wide_rows
 
 # Pairs of vectors multiplied at a time.
@@ -41,5 +41,5 @@ def dots_with_each(left: Array, i: Ints, rights: list[Array], j: Ints, square: F
             if square is not None:
                 np.einsum("ij,ij->i", others, others, out=square[some])
 
-    everywhere(multiply, len(i), _MANY_PAIRS)
+    everywhere(multiply, len(i), _MANY_PAIRS, SOME)
     return results

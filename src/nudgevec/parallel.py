@@ -19,8 +19,10 @@ from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-# Threads for work that is many short steps: more of them would wait for each other between the steps.
+# Threads for work that is many short steps: more of them would wait for each other between the steps. For work in
+# long steps.
 FEW = 4
+SOME = 8
 # Vectors prepared at a time, by one thread.
 ROWS = 512
 
@@ -59,15 +61,15 @@ def ordered(function: Callable[[Piece], Result], pieces: Iterable[Piece], thread
                 future.cancel()
 
 
-def everywhere(function: Callable[[slice], object], size: int, step: int = 0) -> None:
-    """Call ``function`` for slices of some rows that together cover ``size`` rows, on several threads.
+def everywhere(function: Callable[[slice], object], size: int, step: int = 0, threads: int = 0) -> None:
+    """Call ``function`` for slices of some rows that together cover ``size`` rows, on several threads (``FEW``).
 
     This one is among them, and none is begun for less than two slices: they are short. Where this is one of several
     threads already, it takes no more than its share of the cores.
     """
     step = step or ROWS
     remaining = slices(size, step)
-    helpers = min(getattr(_here, "cores", 0) or cores(), FEW, size // (2 * step)) - 1
+    helpers = min(getattr(_here, "cores", 0) or cores(), threads or FEW, size // (2 * step)) - 1
     if helpers < 1:
         for part in remaining:
             function(part)
@@ -90,12 +92,12 @@ def everywhere(function: Callable[[slice], object], size: int, step: int = 0) ->
         begin_thread()
         help_out()
 
-    threads = [threading.Thread(target=help_too, name=_NAME, daemon=True) for _ in range(helpers)]
+    helping = [threading.Thread(target=help_too, name=_NAME, daemon=True) for _ in range(helpers)]
     with _products.single_threaded():
-        for thread in threads:
+        for thread in helping:
             thread.start()
         help_out()
-        for thread in threads:
+        for thread in helping:
             thread.join()
     if failed:
         raise failed[0]

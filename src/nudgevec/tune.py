@@ -24,7 +24,7 @@ from nudgevec.labels import Labels, read_labels
 from nudgevec.metrics import Metric
 from nudgevec.motion import Motion, packed, sliding, turning
 from nudgevec.nearest import Scan
-from nudgevec.parallel import everywhere
+from nudgevec.parallel import SOME, everywhere
 from nudgevec.patch import Patch
 from nudgevec.queries import Queries, as_queries
 from nudgevec.scratch import keep_what_is_freed
@@ -242,7 +242,7 @@ class NudgeN:
             changed[part] = (after[part] != motion.start[part]).any(axis=1)
 
         if gamma > 0:
-            everywhere(move, len(motion))
+            everywhere(move, len(motion), threads=SOME)
             if not fits.all():
                 where = reader.name(int(motion.rows[~fits][0]))
                 raise VectorError(f"{where} would not fit into {after.dtype} after a step of gamma {gamma:g}")

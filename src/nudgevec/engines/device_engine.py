@@ -104,6 +104,8 @@ class DeviceSieve:
     def scan(self, tiles: Iterator[Tile], floor: Floats, finish: Callable[[Survivors], Result]) -> Iterator[Result]:
         """Where documents can be read again, survivors are finished at the end, when most of them are known not
         to be among the best; elsewhere by threads while the next tile is filtered."""
+        lowest = np.nextafter(floor.astype(np.float32), np.float32(-np.inf))
+        self.best.clamp_(min=self.torch.from_numpy(lowest).to(self.device)[:, None])
         under_way: deque[list[Future[Result]]] = deque()
         waiting: list[tuple[Tile, Found]] = []
         with ThreadPoolExecutor(min(_FINISHERS, parallel.cores()), "nudgevec", parallel.begin_thread) as pool:
