@@ -77,8 +77,9 @@ class Cutter:
     def __init__(self, motion: Motion, scan: Scan, labels: Labels, k: int) -> None:
         self.motion, self.queries, self.k = motion, scan.queries, k
         self.columns = Columns.of(motion, scan.engine.rays)
-        self.meeting = scan.engine.meeting(self.columns)
-        self.threads = _CENTRAL_THREADS if self.meeting.at_once else 0
+        self.meeting = scan.meeting(self.columns)
+        self.at_once = scan.engine.at_once
+        self.threads = _CENTRAL_THREADS if self.at_once else 0
         known = Known.moving(labels, scan.queries, motion)
         # Asked for last: the scan may be under way.
         still = scan.still(motion.rows)
@@ -91,8 +92,8 @@ class Cutter:
         """The cells of groups of queries, each to be called for from any thread."""
         width = max(1, len(self.motion))
         step = max(_GROUP_SCORES // width, min(_GROUP_QUERIES, _LARGEST_GROUP // width))
-        if self.meeting.at_once:
-            step = min(_CENTRAL_QUERIES, self.meeting.at_once // width)
+        if self.at_once:
+            step = min(_CENTRAL_QUERIES, self.at_once // width)
         threads = self.threads or parallel.cores()
         share = -(-len(self.asked) // threads)
         step = max(1, min(step, max(share, _FEWEST_QUERIES, _FEWEST_SCORES // width)))
@@ -102,23 +103,23 @@ class Cutter:
             count = -(-count // threads) * threads
         step = max(1, -(-len(self.asked) // count))
         groups = list(parallel.slices(len(self.asked), step))
-        if not self.meeting.at_once:
+        if not self.at_once:
             yield from (partial(self._cells, group) for group in groups)
             return
         begun = list(ordered(self._begin, groups, self.threads))
-        together = max(1, self.meeting.at_once // (step * width))
+        together = max(1, self.at_once // (step * width))
         for first in range(0, len(begun), together):
             some = begun[first : first + together]
             asked = self.asked[some[0].group.start : some[-1].group.stop]
             bars = [Bars.joined(each) for each in zip(*(one.bars_of_intervals for one in some), strict=True)]
-            met = self.meeting.among(rows_of(self.queries, asked), bars, self.k)
+            met = self.meeting().among(rows_of(self.queries, asked), bars, self.k)
             for one in some:
                 yield partial(self._finish, one, [each.part(one.group, some[0].group.start) for each in met])
 
     def _cells(self, group: slice) -> Cells:
         begun = self._begin(group)
         queries = rows_of(self.queries, self.asked[group])
-        return self._finish(begun, self.meeting.among(queries, begun.bars_of_intervals, self.k))
+        return self._finish(begun, self.meeting().among(queries, begun.bars_of_intervals, self.k))
 
     def _hopeful(self, known: Known) -> Mask:
         """Which labels come up to the k-th still document somewhere. No others are ever in the top k."""

@@ -46,18 +46,24 @@ class Columns:
         # Labels tend to overtake others early on their rays, so that is where intervals are narrow.
         inner = [] if motion.turns else [motion.end * (part / rays) ** 1.5 for part in range(1, rays)]
         angles = [0.0, *inner, motion.end]
-        reached = [np.minimum(phi, motion.stop) for phi in angles]
-        sine = np.sin(motion.stop)
-        weights = [(np.sin(motion.stop - phi) / sine, np.sin(phi) / sine) for phi in reached]
+        # Rays all have the same stop.
+        stop = motion.stop if motion.turns else motion.stop[:1]
+        reached = [np.minimum(phi, stop) for phi in angles]
+        sine = np.sin(stop)
+        weights = [(np.sin(stop - phi) / sine, np.sin(phi) / sine) for phi in reached]
         bulges = [1 / np.cos((end - begin) / 2) for begin, end in pairwise(reached)] if motion.turns else []
         slack = error_of(motion.direction.shape[1] + 32) * np.maximum(motion.length / motion.units, 1.0)
-        slack *= 1.5 / np.cos(motion.stop / 2)
+        slack *= 1.5 / np.cos(stop / 2)
+
+        def of_each(values: Floats) -> Singles:
+            return np.full(len(motion), values, np.float32)
+
         return cls(
             motion,
             angles,
-            [(of_first.astype(np.float32), of_last.astype(np.float32)) for of_first, of_last in weights],
-            [bulge.astype(np.float32) for bulge in bulges],
-            slack.astype(np.float32),
+            [(of_each(of_first), of_each(of_last)) for of_first, of_last in weights],
+            [of_each(bulge) for bulge in bulges],
+            of_each(slack),
         )
 
     def __len__(self) -> int:

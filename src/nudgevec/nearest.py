@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from nudgevec.columns import Columns
 from nudgevec.corpus import Floats, Ints, Reader
-from nudgevec.engines import Engine, Survivors
+from nudgevec.engines import Engine, Meeting, Survivors
 from nudgevec.lines import Target
 from nudgevec.pairs import pair_dots
 from nudgevec.parallel import everywhere
@@ -109,13 +110,13 @@ class Scan:
         self.reader, self.queries, self.k = reader, queries, k
         self.cosine, self.engine = cosine, engine
         self.others: Callable[[], Nearest] | None = None
-        self.background = ThreadPoolExecutor(1, "scan")
-        self.labelled = distinct(labelled) if reader.streams or engine.elsewhere else labelled
+        self.background = ThreadPoolExecutor(2, "scan")
+        self.labelled = distinct(labelled) if reader.streams or engine.at_once else labelled
         if reader.streams:
             reader.watch(self.labelled)
             others = self._pass(reader, skip=self.labelled)
             self.others = lambda: others
-        elif engine.elsewhere:
+        elif engine.at_once:
             self.others = self.background.submit(self._pass, reader, self.labelled).result
 
     def __enter__(self) -> Self:
@@ -126,6 +127,13 @@ class Scan:
 
     def _pass(self, reader: Reader, skip: Ints | None = None, floor: Floats | None = None) -> Nearest:
         return nearest(reader, self.queries, self.k, cosine=self.cosine, skip=skip, floor=floor, engine=self.engine)
+
+    def meeting(self, columns: Columns) -> Callable[[], Meeting]:
+        """The engine's filter for documents that move, made while others go on where that leaves them the cores."""
+        if self.engine.at_once:
+            return self.background.submit(self.engine.meeting, columns).result
+        meeting = self.engine.meeting(columns)
+        return lambda: meeting
 
     def still(self, moving: Ints) -> Nearest:
         """The nearest of all documents but those in ``moving``."""

@@ -86,10 +86,6 @@ class Met(NamedTuple):
 class Meeting(Protocol):
     """A filter for the documents that move."""
 
-    @property
-    def at_once(self) -> int:
-        """How many scores to ask for at a time, from one thread; 0 to ask from many threads."""
-
     def among(self, queries: Floats, bars: list[Bars], k: int) -> list[Met]:
         """For every interval between two angles: the columns that may matter to each query, and some more, in the
         order of the queries. Where they are many, those below what k columns never fall below are left out too."""
@@ -103,8 +99,9 @@ class Engine(Protocol):
         """What the engine is called in options."""
 
     @property
-    def elsewhere(self) -> bool:
-        """True where a scan leaves the cores of the host to others."""
+    def at_once(self) -> int:
+        """Where products run on a device, which leaves the cores of the host to others: how many scores of moving
+        documents to ask for at a time, from one thread. Zero where they run on the cores: ask from many threads."""
 
     @property
     def rays(self) -> int:

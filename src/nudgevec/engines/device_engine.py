@@ -47,7 +47,7 @@ class DeviceEngine:
     """bfloat16 and float32 on a GPU."""
 
     name = "torch"
-    elsewhere = True
+    at_once = 1 << 26
     rays = 3
 
     def __init__(self, device: str = "cuda") -> None:
@@ -223,8 +223,6 @@ class DeviceSieve:
 class DeviceMeeting:
     """Filters moving documents with two float32 products on the device, many queries at a time."""
 
-    at_once = 1 << 26
-
     def __init__(self, columns: Columns, device: Any) -> None:
         torch = import_torch()
 
@@ -246,22 +244,21 @@ class DeviceMeeting:
         asked = torch.from_numpy(queries).to(self.device).float()
         with _full_precision(torch):
             first, last = asked @ self.first.T, asked @ self.last.T
-        low, found = first, []
-        for interval, bar in enumerate(bars):
-            high = last
-            if interval < len(bars) - 1:
-                of_first, of_last = self.weights[interval + 1]
-                high = first * of_first + last * of_last
-            over = self._over(low, high, interval, bar.stricter)
-            lines = (over.sum(dim=1) > many(k)).nonzero(as_tuple=True)[0]
-            if len(lines):
-                level = bar.stricter.at(lines.cpu().numpy())
-                over[lines] = self._closer(low[lines], high[lines], interval, level, k)
-            query, column = over.nonzero(as_tuple=True)
-            parts = (query, column, first[query, column], last[query, column])
-            found.append(Met(*(part.cpu().numpy() for part in parts)))
-            low = high
-        return found
+        inner = (first * of_first + last * of_last for of_first, of_last in self.weights[1:-1])
+        ends, levels = list(pairwise([first, *inner, last])), [bar.stricter for bar in bars]
+        over = torch.stack([self._over(*ends[each], each, level) for each, level in enumerate(levels)])
+        # All intervals together: the host waits whenever it asks how many there are.
+        crowded = (over.sum(dim=2) > many(k)).cpu().numpy()
+        for each in np.flatnonzero(crowded.any(axis=1)).tolist():
+            lines = np.flatnonzero(crowded[each])
+            there = torch.from_numpy(lines).to(self.device)
+            low, high = (end[there] for end in ends[each])
+            over[each, there] = self._closer(low, high, each, levels[each].at(lines), k)
+        interval, query, column = over.nonzero(as_tuple=True)
+        places = torch.stack([interval, query, column]).cpu().numpy()
+        scores = torch.stack([first[query, column], last[query, column]]).cpu().numpy()
+        edges = np.searchsorted(places[0], np.arange(len(bars) + 1)).tolist()
+        return [Met(*places[1:, start:stop], *scores[:, start:stop]) for start, stop in pairwise(edges)]
 
     def _over(self, low: Any, high: Any, interval: int, level: Levels) -> Any:
         """Where a column may come above the level."""

@@ -32,7 +32,7 @@ class NumpyEngine:
     """float32 on the CPU."""
 
     name = "numpy"
-    elsewhere = False
+    at_once = 0
     rays = 2
 
     def __init__(self) -> None:
@@ -127,8 +127,6 @@ class NumpySieve(CpuSieve):
 
 class NumpyMeeting:
     """Filters moving documents with two float32 products."""
-
-    at_once = 0
 
     def __init__(self, columns: Columns, scratch: Scratch) -> None:
         self.columns = columns

@@ -27,8 +27,6 @@ class TorchMeeting:
     their bits, negative ones stay below all of them, and levels are positive or none.
     """
 
-    at_once = 0
-
     def __init__(self, columns: Columns, scratch: Scratch) -> None:
         self.torch = torch = import_torch()
         self.columns = columns
