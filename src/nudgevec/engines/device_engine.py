@@ -244,7 +244,7 @@ class DeviceMeeting:
         asked = torch.from_numpy(queries).to(self.device).float()
         with _full_precision(torch):
             first, last = asked @ self.first.T, asked @ self.last.T
-        inner = (first * of_first + last * of_last for of_first, of_last in self.weights[1:-1])
+        inner = [torch.addcmul(first * of_first, last, of_last) for of_first, of_last in self.weights[1:-1]]
         ends, levels = list(pairwise([first, *inner, last])), [bar.stricter for bar in bars]
         over = torch.stack([self._over(*ends[each], each, level) for each, level in enumerate(levels)])
         # All intervals together: the host waits whenever it asks how many there are.
