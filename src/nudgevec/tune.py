@@ -20,21 +20,19 @@ from nudgevec.curve import Choice, Curve, choose, trace
 from nudgevec.engines import ENGINES, pick
 from nudgevec.errors import LabelError, NotFittedError, NudgeWarning, OptionError, VectorError
 from nudgevec.gather import gather
-from nudgevec.labels import Labels, read_labels
+from nudgevec.judged import Judged, count_shared, judged
+from nudgevec.labels import Labels
 from nudgevec.metrics import Metric
 from nudgevec.motion import Motion, packed, sliding, turning
 from nudgevec.nearest import Scan
 from nudgevec.parallel import SOME, everywhere
 from nudgevec.patch import Patch
-from nudgevec.queries import Queries, as_queries
+from nudgevec.queries import Queries
 from nudgevec.scratch import keep_what_is_freed
 from nudgevec.sorting import begins
 from nudgevec.sweep import sweep
 
 log = logging.getLogger(__name__)
-
-Judged = tuple[npt.ArrayLike, Any]
-"""(query vectors, labels): one row and one label entry per query."""
 
 
 class NudgeN:
@@ -115,7 +113,7 @@ class NudgeN:
             raise OptionError("refit=True pulls with the validation labels too, and no validation queries were given")
         keep_what_is_freed()
         reader = Reader(documents)
-        train_queries, train_labels = _judged(train, reader, "training queries")
+        train_queries, train_labels = judged(train, reader, "training queries")
         if len(train_labels) == 0:
             raise LabelError("training queries: none of them has a label; there is nothing to learn from")
         counts = {
@@ -126,12 +124,12 @@ class NudgeN:
         }
 
         if validation is not None:
-            held_out, held_labels = _judged(validation, reader, "validation queries")
+            held_out, held_labels = judged(validation, reader, "validation queries")
             used, answers = held_labels.answered()
             counts["validation_queries"] = held_labels.queries
             counts["validation_queries_without_labels"] = held_labels.queries - len(used)
             counts["validation_labels"] = len(held_labels)
-            counts["validation_queries_in_train"] = _count_shared(train_queries, held_out)
+            counts["validation_queries_in_train"] = count_shared(train_queries, held_out)
 
         curve: Curve | None = None
         choice: Choice | None = None
@@ -327,27 +325,6 @@ class NudgeNU(NudgeN):
         engine: str = "auto",
     ) -> None:
         super().__init__(metric, gamma=gamma, guard=guard, refit=refit, engine=engine)
-
-
-def _judged(pair: Judged, reader: Reader, what: str) -> tuple[Queries, Labels]:
-    try:
-        vectors, labels = pair
-    except (TypeError, ValueError):
-        raise LabelError(f"{what}: pass a pair (query vectors, labels)") from None
-    queries = as_queries(vectors, reader.dim, what)
-    return queries, read_labels(labels, len(queries), reader, what)
-
-
-def _count_shared(train: Queries, held_out: Queries) -> int:
-    """How many validation queries are training queries too; they make the curve too hopeful."""
-    shared = held_out.shared_with(train)
-    if shared:
-        message = (
-            f"{shared} of {len(held_out)} validation queries are training queries too; "
-            "gamma is chosen on queries the documents were moved for, and the gain will look too good"
-        )
-        warnings.warn(message, NudgeWarning, stacklevel=3)
-    return shared
 
 
 def _is_number(value: Any) -> bool:
