@@ -39,7 +39,7 @@ _FEWEST_SCORES = 1 << 18
 # Where the scores come from a device, what is left for the host is many short steps: few threads, large groups.
 _CENTRAL_QUERIES = 4096
 _CENTRAL_THREADS = 4
-# Queries are put together by how many documents they have: lines are padded to the longest.
+# Lines are put together by how many documents they have: they are padded to the longest.
 _WIDTHS = 32, 256
 # Labels are given up when they are this much below, in parts of their scores: more than rounding to float32 takes.
 _ROOM = 1e-6

@@ -111,5 +111,7 @@ class Columns:
 
     def matter(self, query: Ints, column: Ints, low: Floats, high: Floats, bars: Bars) -> Mask:
         """Which pairs may matter there."""
-        some = (self.above(column, low, high, levels.at(query)) for levels in (bars.labels, bars.stills))
-        return np.logical_and(*some)
+        if self.turns:
+            # Levels are the same at both ends, so the stricter one is the higher one.
+            return self.above(column, low, high, bars.stricter.at(query))
+        return np.logical_and(*(self.above(column, low, high, levels.at(query)) for levels in bars))
