@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -90,6 +92,23 @@ def test_products_take_one_thread_each_meanwhile_and_as_many_as_before_afterward
     meanwhile = list(ordered(lambda _: threads(), range(4)))
     assert all(one == 1 and set(others) == {1} for one, others in meanwhile)
     assert threads() == before
+
+
+ALONE = """
+import threading
+from nudgevec import parallel
+before = [library.num_threads for library in parallel._products.blas]
+thread = threading.Thread(target=parallel.begin_thread)
+thread.start()
+thread.join()
+assert [library.num_threads for library in parallel._products.blas] == before
+"""
+
+
+def test_a_thread_limits_nothing_where_nobody_asked_for_that():
+    """In a new process: where a thread has set a limit before, it may have one of its own from then on."""
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_products_of_integers_too():

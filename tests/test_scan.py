@@ -46,13 +46,17 @@ def test_near_ties_below_float32_are_told_apart():
     assert np.array_equal(found.row[0], np.argsort(-base[:, 0], kind="stable"))
 
 
-def test_pair_dots_depend_on_their_own_rows_only():
+@pytest.mark.parametrize("cosine", [True, False])
+@pytest.mark.parametrize("dim", [77, 9000])
+def test_pair_dots_depend_on_their_own_rows_only(dim, cosine):
     random = np.random.default_rng(0)
-    left, right = random.standard_normal((50, 77)), random.standard_normal((60, 77)).astype(np.float32)
+    left, right = random.standard_normal((50, dim)), random.standard_normal((60, dim)).astype(np.float32)
     i, j = random.integers(0, 50, 500), random.integers(0, 60, 500)
-    together = pair_dots(left, i, right, j)
-    alone = [pair_dots(left, i[n : n + 1], right, j[n : n + 1])[0] for n in range(500)]
+    together = pair_dots(left, i, right, j, cosine=cosine)
+    alone = [pair_dots(left, i[n : n + 1], right, j[n : n + 1], cosine=cosine)[0] for n in range(500)]
     assert np.array_equal(together, alone)
+    exact = np.einsum("ij,ij->i", left[i], right[j].astype(np.float64))
+    np.testing.assert_allclose(together, exact / np.linalg.norm(right[j], axis=1) if cosine else exact, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", [NudgeN, NudgeM])

@@ -109,9 +109,9 @@ class Columns:
             return peak(low, high, self.motion.stop[column]) >= levels.low
         return levels.under(low, high)
 
-    def matter(self, query: Ints, column: Ints, low: Floats, high: Floats, bars: Bars) -> Mask:
-        """Which pairs may matter there."""
+    def matter(self, line: Ints, column: Ints, low: Floats, high: Floats, bars: Bars) -> Mask:
+        """Which pairs may matter there, where the lines have these bars."""
         if self.turns:
             # Levels are the same at both ends, so the stricter one is the higher one.
-            return self.above(column, low, high, bars.stricter.at(query))
-        return np.logical_and(*(self.above(column, low, high, levels.at(query)) for levels in bars))
+            return self.above(column, low, high, bars.stricter.at(line))
+        return np.logical_and(*(self.above(column, low, high, levels.at(line)) for levels in bars))

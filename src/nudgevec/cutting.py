@@ -13,6 +13,7 @@ import numpy as np
 from nudgevec.corpus import Floats, Ints
 from nudgevec.lines import Curves, Mask, Target, kth_largest
 from nudgevec.motion import Motion
+from nudgevec.parallel import slices
 from nudgevec.tiles import Singles
 
 # A cell is swept as it is when it holds at most this much work, in (label, document) pairs; one more
@@ -22,6 +23,8 @@ _CELL_SPARE = 16
 _CELL_DEPTH = 12
 # Nor is it cut where its scores change, all together, by no more than so many times what they may be off by.
 _IN_VAIN = 4
+# Entries of a node that is cut off another: memory is needed for some of these and not for all lines there will be.
+_NODE_ENTRIES = 1 << 18
 # Intervals are cut a little aside of round angles: documents made of round numbers meet there, and where two labels
 # change places at the very end of a cell nobody would notice.
 _ASIDE = 0.0172839
@@ -83,12 +86,15 @@ def cut(roots: Iterable[Node], motion: Motion, k: int) -> list[Leaf]:
         if len(done):
             leaves.append(_leaf(node, keep, done))
         if len(large):
-            stack.append(_halved(node, keep, alive, large, motion.span))
+            step = max(1, _NODE_ENTRIES // (2 * int(count[large].max())))
+            if len(large) > step:
+                large = large[np.argsort(count[large], kind="stable")]
+            stack += [_halved(node, keep, alive, large[part], motion.span) for part in slices(len(large), step)]
     return leaves
 
 
 def label_range(bounds: tuple[Singles, Singles], bar: Singles) -> tuple[Mask, Singles, Singles]:
-    """Which labels of a query may be in the top k, and the range of their scores.
+    """Which labels of a line may be in the top k, and the range of their scores.
 
     A document below that range is never ahead of such a label, one above it always is.
     """

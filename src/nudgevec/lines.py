@@ -1,4 +1,4 @@
-"""Score curves of many documents at once, in float32, one line per query and padded to equal width."""
+"""Score curves of many documents at once, in float32, in lines that are padded to equal width."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def kth_largest(lower: Singles, k: Ints) -> Singles:
     Of a long line, the k-th largest of the maxima of its stretches will do.
     """
     most, width = int(k.max(initial=1)), lower.shape[1]
-    if width < k.min(initial=1):
+    if width < k.min(initial=most):
         return np.full(len(lower), -np.inf, np.float32)
     stretches = max(64, 8 * most)
     if width > 4 * stretches:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Array, Floats, Ints, Reader, check_nonzero, lengths, rows_of
+from nudgevec.corpus import Array, Floats, Ints, Reader, check_nonzero, lengths, row_dots, rows_of
 from nudgevec.errors import VectorError
 from nudgevec.gather import Pull
 from nudgevec.parallel import ROWS, everywhere, slices
@@ -132,7 +132,7 @@ def turning(pull: Pull, reader: Reader) -> Motion:
         alive[part] = size > _CANCELLED * pull.mass[part]
         unit /= np.where(length[part] > 0, length[part], 1.0)[:, None]
         target /= np.where(alive[part], size, 1.0)[:, None]
-        toward[part] = np.einsum("ij,ij->i", unit, target)
+        toward[part] = row_dots(unit, target)
         unit *= toward[part, None]
         target -= unit
         away[part] = lengths(target)

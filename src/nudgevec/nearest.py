@@ -51,8 +51,8 @@ def nearest(
     """The k documents with the highest scores for every (unit) query, leaving out the rows in ``skip``.
 
     ``precedence`` gives each row a sort key that decides between equal scores; the row by default.
-    Where fewer than k documents are left, all of them are found. Those below the ``floor`` of a query need not be:
-    lists that are not full end in row -1, with a score of minus infinity.
+    Where fewer than k documents are left, all of them are found. Of those below the ``floor`` of a query some may be
+    left out, which depends on the engine: lists that are not full end in row -1, with a score of minus infinity.
     """
     skip = np.empty(0, np.int64) if skip is None else np.sort(skip)
     k = min(k, reader.rows - len(skip))
@@ -129,7 +129,8 @@ class Scan:
         return nearest(reader, self.queries, self.k, cosine=self.cosine, skip=skip, floor=floor, engine=self.engine)
 
     def meeting(self, columns: Columns) -> Callable[[], Meeting]:
-        """The engine's filter for documents that move, made while others go on where that leaves them the cores."""
+        """The engine's filter for documents that move, made while others go on where that leaves them the cores; what
+        goes wrong there is told to who calls for it."""
         if self.engine.at_once:
             return self.background.submit(self.engine.meeting, columns).result
         meeting = self.engine.meeting(columns)
@@ -145,6 +146,7 @@ class Scan:
             return others
         full = others.score.shape[1] == self.k
         joining = self._pass(Reader(self.reader.take(rest)), floor=others.score[:, -1] if full else None)
+        # Places that are not filled (row -1) come after k others.
         row = np.concatenate([others.row, rest[joining.row]], axis=1)
         score = np.concatenate([others.score, joining.score], axis=1)
         best = np.lexsort((row, -score), axis=1)[:, : self.k]

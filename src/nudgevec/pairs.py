@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from nudgevec.corpus import Array, Floats, Ints, lengths_from
+from nudgevec.corpus import Array, Floats, Ints, lengths_from, row_dots
 from nudgevec.parallel import SOME, everywhere
 from nudgevec.scratch import wide_rows
 
 # Pairs of vectors multiplied at a time.
 _PAIR_BYTES = 1 << 21
-# More pairs than this are shared out among threads.
+# Pairs that a thread takes on at a time; for fewer than four times as many there is one thread only.
 _MANY_PAIRS = 1 << 11
 
 
@@ -37,9 +37,9 @@ def dots_with_each(left: Array, i: Ints, rights: list[Array], j: Ints, square: F
             ones = wide_rows("left", left, i[some])
             for right, result in zip(rights, results, strict=True):
                 others = wide_rows("right", right, j[some])
-                np.einsum("ij,ij->i", ones, others, out=result[some])
+                row_dots(ones, others, result[some])
             if square is not None:
-                np.einsum("ij,ij->i", others, others, out=square[some])
+                row_dots(others, others, square[some])
 
     everywhere(multiply, len(i), _MANY_PAIRS, SOME)
     return results

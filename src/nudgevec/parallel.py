@@ -19,9 +19,9 @@ from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-# Threads for work that is many short steps: more of them would wait for each other between the steps. For work in
-# long steps.
+# Threads for work in many short steps: more of them would wait for each other between the steps.
 FEW = 4
+# Threads for work in long steps.
 SOME = 8
 # Vectors prepared at a time, by one thread.
 ROWS = 512
@@ -137,13 +137,16 @@ class _Products:
             return min(self.usual, default=sys.maxsize)
 
     def begin_thread(self) -> None:
-        """In a new thread of ours, which limits of the calling thread have not reached, and which never lifts them.
-        PyTorch's gets there when the thread asks for it; some products never do."""
+        """In a new thread of ours, which limits of the calling thread, if it has any, have not reached, and which
+        never lifts them. PyTorch's gets there when the thread asks for it; some products never do."""
         self.here.depth = 1
-        for library in self.blas:
-            library.set_num_threads(1)
-        if self.usual_of_torch:
-            sys.modules["torch"].get_num_threads()
+        with self.lock:
+            if self.users == 0:
+                return
+            for library in self.blas:
+                library.set_num_threads(1)
+            if self.usual_of_torch:
+                sys.modules["torch"].get_num_threads()
 
     def begin_anew(self) -> None:
         """In a new process."""
@@ -189,14 +192,19 @@ class _Products:
             sys.modules["torch"].set_num_threads(self.usual_of_torch)
 
 
-def begin_thread(cores: int = 1) -> None:
+def begin_thread(share: int = 1) -> None:
     """In a new thread of ours: so many cores are its own."""
-    _here.cores = cores
+    _here.cores = share
     _products.begin_thread()
+
+
+def _begin_process() -> None:
+    """In a child, which threads do not follow into: nobody there would ever lift the limit, or share the cores."""
+    _here.cores = 0
+    _products.begin_anew()
 
 
 _here = threading.local()
 _products = _Products()
 if hasattr(os, "register_at_fork"):
-    # Threads do not follow into a child, so nobody there would ever lift the limit.
-    os.register_at_fork(after_in_child=lambda: _products.begin_anew())
+    os.register_at_fork(after_in_child=_begin_process)
