@@ -17,7 +17,6 @@ import numpy as np
 
 from nudgevec import parallel
 from nudgevec.columns import Columns
-from nudgevec.corpus import Floats, Ints, rows_of
 from nudgevec.cutting import Leaf, Node, cut, label_range
 from nudgevec.engines import Met
 from nudgevec.known import Known, exact_curves
@@ -26,6 +25,7 @@ from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, kth_largest
 from nudgevec.motion import Motion
 from nudgevec.nearest import Nearest, Scan
 from nudgevec.parallel import ordered
+from nudgevec.rows import Floats, Ints, rows_of
 from nudgevec.sorting import begins, numbered, sorted_places
 from nudgevec.tiles import error_of
 

@@ -11,10 +11,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from nudgevec.corpus import Floats, Ints
 from nudgevec.lines import Bars, Levels, Mask
 from nudgevec.motion import Motion, peak
 from nudgevec.parallel import everywhere
+from nudgevec.rows import Floats, Ints
 from nudgevec.tiles import Singles, error_of
 
 

@@ -16,9 +16,10 @@ from typing import Any, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Array, ArrayCorpus, as_matrix, check_finite, check_nonzero, lengths
+from nudgevec.corpus import ArrayCorpus, as_matrix, check_finite, check_nonzero
 from nudgevec.corpus import Reader as _Reader
 from nudgevec.errors import LabelError
+from nudgevec.rows import Array, lengths
 from nudgevec.tune import NudgeM, NudgeN
 
 __all__ = ["NUDGEM", "NUDGEN", "QueriesAnswersDict"]

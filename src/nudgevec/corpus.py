@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,17 +17,12 @@ import numpy.typing as npt
 
 from nudgevec.errors import LabelError, VectorError
 from nudgevec.parallel import everywhere
-
-Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from nudgevec.rows import Array, Floats, Ints, rows_of
 
 # Blocks of an array: this many bytes by default, of a memory-mapped file (which are brought in) and at most.
 _BLOCK_BYTES = 96 << 20
 _MAPPED_BLOCK_BYTES = 32 << 20
 _LARGEST_BLOCK = 128 << 20
-# Numbers of a row added up at a time.
-_WIDEST = 4096
 # One row of a memory-mapped file can bring in megabytes of neighbours.
 _ROWS_BETWEEN_RELEASES = 64
 
@@ -272,69 +267,6 @@ def as_matrix(vectors: npt.ArrayLike, what: str) -> Array:
     if matrix.dtype.kind != "f" or matrix.dtype.itemsize not in (2, 4, 8):
         raise VectorError(f"{what} must be float16, float32 or float64, not {matrix.dtype}")
     return matrix if matrix.dtype.isnative else matrix.astype(matrix.dtype.newbyteorder("="))
-
-
-def unit_rows(vectors: Array) -> Floats:
-    """The rows in float64, scaled to length one."""
-    unit = np.empty(vectors.shape)
-
-    def scale(part: slice) -> None:
-        unit[part] = vectors[part] / lengths(vectors[part])[:, None]
-
-    everywhere(scale, len(vectors))
-    return unit
-
-
-def rows_of(vectors: Array, rows: Ints, out: Array | None = None) -> Array:
-    """``vectors[rows]``, while other threads go on: indexing would make them wait."""
-    if out is None:
-        out = np.empty((len(rows), vectors.shape[1]), vectors.dtype)
-    if vectors.flags.c_contiguous:
-        # "clip", because "raise" would go through one more copy; the rows are known to be there.
-        np.take(vectors, rows, axis=0, out=out, mode="clip")
-    else:
-        out[:] = vectors[rows]
-    return out
-
-
-def row_dots(left: Floats, right: Floats, out: Floats | None = None) -> Floats:
-    """Inner products row by row, each depending on its own two rows only.
-
-    Of rows longer than its buffer (8192 numbers) NumPy would add up pieces that depend on where the row is.
-    """
-    dots: Floats = np.einsum("ij,ij->i", left[:, :_WIDEST], right[:, :_WIDEST], out=out)
-    for start in range(_WIDEST, left.shape[1], _WIDEST):
-        some = slice(start, start + _WIDEST)
-        dots += np.einsum("ij,ij->i", left[:, some], right[:, some])
-    return dots
-
-
-def lengths(vectors: Array) -> Floats:
-    """Euclidean length of every row in float64, right even where the squares would under- or overflow."""
-    length: Floats = np.empty(len(vectors))
-
-    def measure(part: slice) -> None:
-        length[part] = _lengths(vectors[part])
-
-    everywhere(measure, len(vectors))
-    return length
-
-
-def _lengths(vectors: Array) -> Floats:
-    exact = vectors.astype(np.float64, copy=False)
-    return lengths_from(row_dots(exact, exact), lambda odd: exact[odd])
-
-
-def lengths_from(square: Floats, rows: Callable[[Ints], Array]) -> Floats:
-    """Lengths from their squares; where those are no good, from the rows themselves."""
-    length: Floats = np.sqrt(square)
-    odd = np.flatnonzero((length < 1e-140) | (length > 1e140))
-    if len(odd):
-        exact = rows(odd).astype(np.float64)
-        peak = np.abs(exact).max(axis=1, keepdims=True)
-        scaled = exact / np.where(peak > 0, peak, 1.0)
-        length[odd] = peak[:, 0] * np.sqrt(row_dots(scaled, scaled))
-    return length
 
 
 def check_finite(vectors: Array, rows: Ints, reader: Reader) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Floats
 from nudgevec.motion import Motion
+from nudgevec.rows import Floats
 from nudgevec.sorting import distinct
 from nudgevec.sweep import Steps
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nudgevec.corpus import Floats, Ints
 from nudgevec.lines import Curves, Mask, Target, kth_largest
 from nudgevec.motion import Motion
 from nudgevec.parallel import slices
+from nudgevec.rows import Floats, Ints
 from nudgevec.tiles import Singles
 
 # A cell is swept as it is when it holds at most this much work, in (label, document) pairs; one more

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.card import table
-from nudgevec.corpus import Array, Ints
 from nudgevec.embedders import static
 from nudgevec.evaluate import Comparison, Evaluation, compare_all, evaluate
 from nudgevec.metrics import USUAL
+from nudgevec.rows import Array, Ints
 from nudgevec.tune import NudgeN
 
 

@@ -14,11 +14,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Floats, Ints
 from nudgevec.errors import LabelError
 from nudgevec.labels import Labels
 from nudgevec.parallel import everywhere, slices
 from nudgevec.queries import Queries
+from nudgevec.rows import Floats, Ints
 from nudgevec.scratch import wide_rows
 from nudgevec.sorting import begins, sorted_places
 

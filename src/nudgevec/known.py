@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nudgevec.corpus import Floats, Ints
 from nudgevec.labels import Labels
 from nudgevec.lines import Mask
 from nudgevec.motion import Motion, height
 from nudgevec.nearest import Nearest
 from nudgevec.pairs import dots_with_each
 from nudgevec.parallel import slices
+from nudgevec.rows import Floats, Ints
 
 # Labels looked up at a time.
 _LABELS = 1 << 14

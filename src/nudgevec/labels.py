@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Floats, Ints, Reader
+from nudgevec.corpus import Reader
 from nudgevec.errors import LabelError, NudgeWarning
+from nudgevec.rows import Floats, Ints
 from nudgevec.sorting import begins
 
 

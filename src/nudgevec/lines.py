@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Floats, Ints
 from nudgevec.motion import Reals, bulged, height
+from nudgevec.rows import Floats, Ints
 from nudgevec.tiles import Singles
 
 Mask = npt.NDArray[np.bool_]

@@ -24,10 +24,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Array, Floats, Ints, Reader, check_nonzero, lengths, row_dots, rows_of
+from nudgevec.corpus import Reader, check_nonzero
 from nudgevec.errors import VectorError
 from nudgevec.gather import Pull
 from nudgevec.parallel import ROWS, everywhere, slices
+from nudgevec.rows import Array, Floats, Ints, lengths, row_dots, rows_of
 
 Reals = npt.NDArray[Any]
 

@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.columns import Columns
-from nudgevec.corpus import Floats, Ints, Reader
+from nudgevec.corpus import Reader
 from nudgevec.engines import Engine, Meeting, Survivors
 from nudgevec.lines import Target
 from nudgevec.pairs import pair_dots
 from nudgevec.parallel import everywhere
+from nudgevec.rows import Floats, Ints
 from nudgevec.sorting import distinct, sorted_places
 from nudgevec.tiles import tiles
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nudgevec.corpus import Array, Floats, Ints, lengths_from, row_dots
 from nudgevec.parallel import SOME, everywhere
+from nudgevec.rows import Array, Floats, Ints, lengths_from, row_dots
 from nudgevec.scratch import wide_rows
 
 # Pairs of vectors multiplied at a time.

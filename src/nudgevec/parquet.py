@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from nudgevec.corpus import Array
 from nudgevec.errors import MissingExtraError, VectorError
+from nudgevec.rows import Array
 
 
 class ParquetCorpus:

@@ -9,9 +9,10 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Array, Floats, Ints, as_matrix, lengths
+from nudgevec.corpus import as_matrix
 from nudgevec.errors import VectorError
 from nudgevec.parallel import everywhere
+from nudgevec.rows import Array, Floats, Ints, lengths
 from nudgevec.sorting import numbered
 
 # Of 64 binary digits, all but the first 16.

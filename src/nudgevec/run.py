@@ -25,7 +25,7 @@ from safetensors.numpy import load_file, save_file
 import nudgevec
 from nudgevec.card import card
 from nudgevec.collection import Collection, Qrels
-from nudgevec.corpus import Array, ArrayCorpus, Corpus, Floats, Reader, unit_rows
+from nudgevec.corpus import ArrayCorpus, Corpus, Reader
 from nudgevec.embedders import embedded
 from nudgevec.engines import pick
 from nudgevec.errors import InputError, LabelError, NudgeWarning, OptionError, VectorError
@@ -34,6 +34,7 @@ from nudgevec.folders import made_whole
 from nudgevec.metrics import USUAL
 from nudgevec.nearest import nearest
 from nudgevec.patch import Patch
+from nudgevec.rows import Array, Floats, unit_rows
 from nudgevec.split import SIDES, TEST, TRAIN, VALIDATION, Split, split
 from nudgevec.stores.suits import check_dot
 from nudgevec.tune import NudgeM, NudgeMN, NudgeN, NudgeNU

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Array, Floats, Ints, rows_of
+from nudgevec.rows import Array, Floats, Ints, rows_of
 
 _LARGE_PAGE = 1 << 21
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Array, Ints
+from nudgevec.rows import Array, Ints
 
 
 def sorted_places(numbers: Ints) -> Ints:

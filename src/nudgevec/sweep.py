@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.cells import Cells, Cutter
-from nudgevec.corpus import Floats, Ints
 from nudgevec.labels import Labels
 from nudgevec.metrics import Metric
 from nudgevec.motion import bulged, height
 from nudgevec.parallel import ordered
+from nudgevec.rows import Floats, Ints
 from nudgevec.sorting import distinct
 
 # Scores are inner products of vectors of about unit length in float64: above their rounding errors, and

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nudgevec.corpus import Array, ArrayCorpus, Reader, unit_rows
+from nudgevec.corpus import ArrayCorpus, Reader
 from nudgevec.engines import pick
 from nudgevec.errors import OptionError, RemoteError
 from nudgevec.label_log import SYNTHETIC, Event, LabelLog
 from nudgevec.nearest import nearest
 from nudgevec.progress import Progress
 from nudgevec.remote import post, shown
+from nudgevec.rows import Array, unit_rows
 from nudgevec.split import normalised
 
 PROMPT = """Below is a document from a collection that people search. Write {n} different search queries in {language}

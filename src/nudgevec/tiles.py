@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Array, Ints, Reader, check_finite, check_nonzero, lengths, rows_of
+from nudgevec.corpus import Reader, check_finite, check_nonzero
 from nudgevec.errors import VectorError
 from nudgevec.parallel import slices
 from nudgevec.progress import Progress
+from nudgevec.rows import Array, Ints, lengths, rows_of
 
 Singles = npt.NDArray[np.float32]
 

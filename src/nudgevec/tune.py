@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.cells import Cutter
-from nudgevec.corpus import Corpus, Floats, Reader, lengths, unit_rows
+from nudgevec.corpus import Corpus, Reader
 from nudgevec.curve import Choice, Curve, choose, trace
 from nudgevec.engines import ENGINES, pick
 from nudgevec.errors import LabelError, NotFittedError, NudgeWarning, OptionError, VectorError
@@ -28,6 +28,7 @@ from nudgevec.nearest import Scan
 from nudgevec.parallel import SOME, everywhere
 from nudgevec.patch import Patch
 from nudgevec.queries import Queries
+from nudgevec.rows import Floats, lengths, unit_rows
 from nudgevec.scratch import keep_what_is_freed
 from nudgevec.sorting import begins
 from nudgevec.sweep import sweep

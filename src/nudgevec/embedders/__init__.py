@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Protocol
 
 from nudgevec.collection import Collection, Items
-from nudgevec.corpus import Array, Corpus
+from nudgevec.corpus import Corpus
 from nudgevec.embedders.cache import Cache
 from nudgevec.errors import OptionError, VectorError
 from nudgevec.progress import Progress
+from nudgevec.rows import Array
 
 
 class Embedder(Protocol):

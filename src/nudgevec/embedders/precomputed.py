@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from nudgevec.collection import Collection, Items
-from nudgevec.corpus import Array
 from nudgevec.errors import OptionError, VectorError
+from nudgevec.rows import Array
 
 
 def read(collection: Collection, name: str) -> tuple[Array, Array]:

@@ -13,10 +13,10 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from nudgevec.columns import Columns
-from nudgevec.corpus import Floats, Ints
 from nudgevec.errors import OptionError
 from nudgevec.lines import Bars, Mask
 from nudgevec.parallel import slices
+from nudgevec.rows import Floats, Ints
 from nudgevec.tiles import Singles, Tile
 
 ENGINES = ("auto", "numpy", "torch")

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Floats
 from nudgevec.engines.pytorch import import_torch
 from nudgevec.parallel import slices
+from nudgevec.rows import Floats
 from nudgevec.tiles import Singles
 
 Bits = npt.NDArray[np.int16]

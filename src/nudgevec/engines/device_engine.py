@@ -21,12 +21,12 @@ import numpy.typing as npt
 
 from nudgevec import parallel
 from nudgevec.columns import Columns
-from nudgevec.corpus import Floats
 from nudgevec.engines import Met, Result, Survivors, many
 from nudgevec.engines.bfloat16 import BFLOAT16_ROUNDING
 from nudgevec.engines.pytorch import import_torch
 from nudgevec.engines.transfers import arriving
 from nudgevec.lines import Bars, Levels
+from nudgevec.rows import Floats
 from nudgevec.tiles import UNIT_ROUNDOFF, Tile, error_of
 
 # One tile: so many bytes of float32 vectors, and scores in bfloat16.

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import Floats, Ints
 from nudgevec.engines.bfloat16 import BFLOAT16_ROUNDING, Bits, as_bits, as_floats, in_bfloat16
 from nudgevec.engines.pytorch import import_torch
 from nudgevec.parallel import slices
+from nudgevec.rows import Floats, Ints
 from nudgevec.scratch import Scratch
 from nudgevec.tiles import UNIT_ROUNDOFF, Singles
 

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from nudgevec import parallel
 from nudgevec.columns import Columns
-from nudgevec.corpus import Floats, Ints
 from nudgevec.engines import Meeting, Met, Result, Survivors, crowded, handfuls, kth_of_maxima
 from nudgevec.lines import Bars, Levels, Mask, kth_largest
 from nudgevec.parallel import ordered
+from nudgevec.rows import Floats, Ints
 from nudgevec.scratch import Scratch
 from nudgevec.tiles import Single, Singles, Tile
 

@@ -7,10 +7,10 @@ is scored again in float64 like everything else.
 from __future__ import annotations
 
 from nudgevec.columns import Columns
-from nudgevec.corpus import Floats
 from nudgevec.engines.numpy_engine import NumpyEngine
 from nudgevec.engines.torch_meeting import TorchMeeting
 from nudgevec.engines.torch_sieve import TorchSieve
+from nudgevec.rows import Floats
 
 
 class TorchEngine(NumpyEngine):

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nudgevec.corpus import Floats, Ints, rows_of
 from nudgevec.engines import kth_of_maxima
 from nudgevec.engines.formats import BFloat16, Format, Integers, Rounded, Table
 from nudgevec.engines.numpy_engine import CpuSieve
 from nudgevec.engines.pytorch import multiplies_integers
 from nudgevec.parallel import slices
+from nudgevec.rows import Floats, Ints, rows_of
 from nudgevec.scratch import Scratch
 from nudgevec.tiles import Singles, Tile, error_of
 

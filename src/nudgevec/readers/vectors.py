@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from nudgevec.collection import Collection, Items, collected
-from nudgevec.corpus import Array
 from nudgevec.errors import InputError, MissingExtraError
 from nudgevec.readers import qrels
+from nudgevec.rows import Array
 
 
 def read(folder: Path) -> Collection:
