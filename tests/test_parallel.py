@@ -73,12 +73,13 @@ def test_few_threads_share_the_other_cores(monkeypatch):
             many.wait(10)
 
         everywhere(inner, 30, 5)
-        limits.update((one, *others) for one, others in [threads()])
+        one, others = threads()
+        limits.update([one, *others])
 
     list(ordered(outer, range(2), 2))
     # A barrier for three is passed by three threads only.
     assert {piece: len(used) for piece, used in meanwhile.items()} == {0: 3, 1: 3}
-    assert {limit for each in limits for limit in each} == {1}
+    assert limits == {1}
 
 
 def threads():

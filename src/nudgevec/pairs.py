@@ -19,27 +19,26 @@ def pair_dots(left: Array, i: Ints, right: Array, j: Ints, *, cosine: bool = Fal
 
     Each result depends on its own two rows only.
     """
-    square = np.empty(len(i)) if cosine else None
-    (result,) = dots_with_each(left, i, [right], j, square)
-    if square is not None:
-        result /= lengths_from(square, lambda odd: right[j[odd]])
-    return result
+    if not cosine:
+        return dots_with_each(left, i, [right], j)[0]
+    dots, squares = dots_with_each(left, i, [right], j, squares=True)
+    return dots / lengths_from(squares, lambda odd: right[j[odd]])
 
 
-def dots_with_each(left: Array, i: Ints, rights: list[Array], j: Ints, square: Floats | None = None) -> list[Floats]:
-    """The same with rows of several arrays; ``square`` takes the squared lengths of those of the last."""
-    results = [np.empty(len(i)) for _ in rights]
+def dots_with_each(left: Array, i: Ints, rights: list[Array], j: Ints, *, squares: bool = False) -> list[Floats]:
+    """The same with rows of several arrays, and ``squares``: of those of the last array with themselves."""
+    results = [np.empty(len(i)) for _ in range(len(rights) + squares)]
     step = max(1, _PAIR_BYTES // (8 * left.shape[1]))
 
     def multiply(part: slice) -> None:
         for begin in range(part.start, part.stop, step):
             some = slice(begin, min(begin + step, part.stop))
             ones = wide_rows("left", left, i[some])
-            for right, result in zip(rights, results, strict=True):
+            for right, result in zip(rights, results, strict=False):
                 others = wide_rows("right", right, j[some])
                 row_dots(ones, others, result[some])
-            if square is not None:
-                row_dots(others, others, square[some])
+            if squares:
+                row_dots(others, others, results[-1][some])
 
     everywhere(multiply, len(i), _MANY_PAIRS, SOME)
     return results

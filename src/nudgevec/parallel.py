@@ -62,10 +62,10 @@ def ordered(function: Callable[[Piece], Result], pieces: Iterable[Piece], thread
 
 
 def everywhere(function: Callable[[slice], object], size: int, step: int = 0, threads: int = 0) -> None:
-    """Call ``function`` for slices of some rows that together cover ``size`` rows, on several threads (``FEW``).
+    """Call ``function`` for slices of some rows that together cover ``size`` rows, on several threads.
 
-    This one is among them, and none is begun for less than two slices: they are short. Where this is one of several
-    threads already, it takes no more than its share of the cores.
+    They are ``FEW``, or as many as asked for. This one is among them, and none is begun for less than two slices: they
+    are short. Where this is one of several threads already, it takes no more than its share of the cores.
     """
     step = step or ROWS
     remaining = slices(size, step)
