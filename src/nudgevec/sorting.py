@@ -15,7 +15,7 @@ def sorted_places(numbers: Ints) -> Ints:
 
 
 def begins(numbers: Array) -> npt.NDArray[np.bool_]:
-    """Where a new number begins in a sorted list."""
+    """Where another number begins, in a list where equal ones come one after the other."""
     new = np.ones(len(numbers), np.bool_)
     np.not_equal(numbers[1:], numbers[:-1], out=new[1:])
     return new
