@@ -18,7 +18,7 @@ def some_labels(random, queries, documents):
     return Labels(query, row, random.standard_normal(len(row)), queries)
 
 
-@pytest.mark.parametrize("dim", [1, 7, 130])
+@pytest.mark.parametrize("dim", [1, 2, 7, 130])
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_a_pull_depends_on_the_labels_of_its_document_alone(monkeypatch, dim, kind):
     random = np.random.default_rng(0)

@@ -23,8 +23,10 @@ from nudgevec.scratch import wide_rows
 from nudgevec.sorting import begins, sorted_places
 
 # Vectors added up at a time, in bytes of float64, and labels of one document at most.
-_AT_A_TIME = 1 << 21
+_AT_A_TIME = 3 << 20
 _CHUNK = 1 << 9
+# Documents with about as many labels are added up together, as if all had as many as the one with most.
+_WIDTHS = np.rint(1.2 ** np.arange(35))
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class Pull:
 
 def gather(labels: Labels, queries: Queries) -> Pull:
     """Sum the weighted training queries of every labelled document."""
-    # Documents with equally many labels come one after the other, to be added up together. Labels come sorted by
-    # query, which stays the order within a document.
+    # Documents with about as many labels come one after the other. Labels come sorted by query, which stays the order
+    # within a document.
     order = sorted_places(labels.row)
     first = np.flatnonzero(begins(labels.row[order]))
     rows, count = labels.row[order[first]], np.diff(np.append(first, len(order)))
@@ -57,23 +59,26 @@ def gather(labels: Labels, queries: Queries) -> Pull:
     dim = vectors.shape[1]
     total = np.empty((len(rows), dim))
     finite = [True]
-    pieces = list(_runs(each, max(1, _AT_A_TIME // (8 * dim))))
+    # Single numbers are added up in an order that depends on how many there are.
+    width = np.searchsorted(_WIDTHS, each) if dim > 1 else each
+    pieces = list(_pieces(each, width, max(1, _AT_A_TIME // (8 * dim))))
 
-    def added_up(some: slice, documents: int) -> Floats:
-        asked = wide_rows("queries", vectors, query[some])
-        sums: Floats = np.einsum("ij,ijd->id", weight[some].reshape(documents, -1), asked.reshape(documents, -1, dim))
+    def added_up(place: Ints, there: npt.NDArray[np.bool_] | bool) -> Floats:
+        asked = wide_rows("queries", vectors, query[place].ravel()).reshape(*place.shape, dim)
+        sums: Floats = np.einsum("ij,ijd->id", np.where(there, weight[place], 0.0), asked)
         return sums
 
     def add_up(part: slice) -> None:
         for piece in pieces[part]:
-            start, size = int(begin[piece.start]), int(each[piece.start])
-            if size > _CHUNK:
-                sums = np.zeros((1, dim))
-                for some in slices(size, _CHUNK):
-                    sums += added_up(slice(start + some.start, start + some.stop), 1)
+            start, size = begin[piece, None], each[piece, None]
+            place = np.arange(size[-1, 0])
+            if len(place) <= _CHUNK:
+                # A weight of zero changes no sum, wherever the vector is from.
+                sums = added_up(np.minimum(start + place, len(query) - 1), place < size)
             else:
-                documents = piece.stop - piece.start
-                sums = added_up(slice(start, start + documents * size), documents)
+                sums = np.zeros((1, dim))
+                for some in slices(len(place), _CHUNK):
+                    sums += added_up(start + place[some], True)
             total[by_count[piece]] = sums
             finite.append(bool(np.isfinite(sums).all()))
 
@@ -87,11 +92,11 @@ def gather(labels: Labels, queries: Queries) -> Pull:
     return Pull(rows, total, mass, count, pushed)
 
 
-def _runs(count: Ints, most: int) -> Iterator[slice]:
-    """Stretches of documents with equal counts (which come sorted), with ``most`` labels at most where they have more
-    than one document. Those with more labels than a chunk come alone."""
-    edges = np.flatnonzero(np.diff(count, prepend=-1, append=-1)).tolist()
+def _pieces(count: Ints, width: Ints, most: int) -> Iterator[slice]:
+    """Stretches of documents of the same width, with ``most`` labels at most where there is more than one document.
+    They come sorted by how many labels they have. Those with more than a chunk come alone."""
+    edges = np.flatnonzero(np.diff(width, prepend=-1, append=-1)).tolist()
     for begin, end in pairwise(edges):
-        size = int(count[begin])
+        size = int(count[end - 1])
         for part in slices(end - begin, max(1, most // size) if size <= _CHUNK else 1):
             yield slice(begin + part.start, begin + part.stop)
