@@ -183,7 +183,7 @@ def test_no_moving_document_is_missed(turns, k, cross):
         turns=turns,
         scale=1.0,
     )
-    columns = Columns.of(motion, 2)
+    columns = Columns.of(motion)
     first, slope = queries @ motion.start.T / motion.units, queries @ motion.direction.T
 
     def scores(phi):
@@ -251,7 +251,7 @@ def test_the_worst_that_rounding_can_do_to_moving_documents(of_query):
     if of_query:
         moving, queries = queries, moving
     motion = Motion(np.arange(1), moving, np.ones(1), moving, np.full(1, np.pi / 2), np.ones(1, np.int64), turns=False)
-    columns = Columns.of(motion, 2)
+    columns = Columns.of(motion)
     reached, never = np.float32((queries @ moving.T)[0] - 3e-4), np.ones(1, np.float32)
     bars = [Bars(level, level) for level in (Levels(reached, never), Levels(never, reached))]
     rooms = Scratch([])

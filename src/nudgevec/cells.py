@@ -24,9 +24,10 @@ from nudgevec.labels import Labels
 from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, kth_largest
 from nudgevec.motion import Motion
 from nudgevec.nearest import Nearest, Scan
+from nudgevec.overtaking import overtaking
 from nudgevec.parallel import ordered
 from nudgevec.rows import Floats, Ints, rows_of
-from nudgevec.sorting import begins, numbered, sorted_places
+from nudgevec.sorting import begins, distinct, numbered, sorted_places
 from nudgevec.tiles import error_of
 
 # Queries are taken in groups: few enough for their scores to stay in the cache, enough for products to be fast.
@@ -76,7 +77,7 @@ class Cutter:
 
     def __init__(self, motion: Motion, scan: Scan, labels: Labels, k: int) -> None:
         self.motion, self.queries, self.k = motion, scan.queries, k
-        self.columns = Columns.of(motion, scan.engine.rays)
+        self.columns = Columns.of(motion)
         self.meeting = scan.meeting(self.columns)
         self.at_once = scan.engine.at_once
         self.threads = _CENTRAL_THREADS if self.at_once else 0
@@ -164,13 +165,18 @@ class Cutter:
         return _Begun(group, known, low, high, Bars(labels, stills), labelled, alive, line, place, curves)
 
     def _finish(self, begun: _Begun, met: list[Met]) -> Cells:
-        leaves = cut(self._roots(begun, met), self.motion, self.k)
+        listed = self._listed(begun, met)
+        leaves = []
+        if not self.motion.turns:
+            alone = begun.alive.sum(axis=1) == 1
+            leaves.append(self._overtaking(begun, listed.where(alone[listed.line])))
+            listed = listed.where(~alone[listed.line])
+        leaves += cut(self._roots(begun, listed), self.motion, self.k)
         return _exact_cells(leaves, self.asked[begun.group], self.queries, self.motion, self.still, begun.known)
 
-    def _roots(self, begun: _Begun, met: list[Met]) -> Iterator[Node]:
-        """All that may matter, lines with few documents apart from those with many."""
-        queries, lines = begun.queries, len(begun.low)
-        pairs = Met.joined(each._replace(query=each.query + part * queries) for part, each in enumerate(met))
+    def _listed(self, begun: _Begun, met: list[Met]) -> _Listed:
+        """All that may matter."""
+        pairs = Met.joined(each._replace(query=each.query + part * begun.queries) for part, each in enumerate(met))
         line, column = pairs.query, pairs.column
         moving = self._moving_curves(pairs).between(begun.low[line], begun.high[line])
         at_low, at_high = ((end + moving.slack).astype(np.float64) for end in (moving.at_low, moving.at_high))
@@ -181,16 +187,27 @@ class Cutter:
         line = np.concatenate([line[may], begun.line])
         wanted = np.concatenate([may, np.arange(len(pairs.query), len(column))])
         order = sorted_places(line)
-        line, wanted = line[order], wanted[order]
-        count = np.bincount(line, minlength=lines)
+        return _Listed(line[order], column[wanted[order]], curves.some(wanted[order]))
+
+    def _overtaking(self, begun: _Begun, listed: _Listed) -> Leaf:
+        """Documents in lines with one label."""
+        line, column, curves = listed
+        label = np.argmax(begun.alive, axis=1)[line]
+        beside = curves.less(begun.labelled.some((line, label)))
+        low, high, off = (each.astype(np.float64) for each in (beside.at_low, beside.at_high, beside.slack))
+        off += begun.labelled.slack[line, label]
+        kept, ahead = overtaking(line, low, high, off, len(begun.low), self.k)
+        line = line[kept]
+        return Leaf(line % begun.queries, column[kept], begun.low[line], begun.high[line], ahead[line])
+
+    def _roots(self, begun: _Begun, listed: _Listed) -> Iterator[Node]:
+        """Lines with few documents apart from those with many."""
+        count = np.bincount(listed.line, minlength=len(begun.low))
         size = np.where(count > 0, np.searchsorted(_WIDTHS, count), -1)
-        size_of = size[line]
-        for each in range(len(_WIDTHS) + 1):
-            some, which = np.flatnonzero(size == each), size_of == each
-            if len(some):
-                layout = Layout(np.searchsorted(some, line[which]), len(some))
-                documents, columns = layout.curves(curves.some(wanted[which])), layout.table(column[wanted[which]], 0)
-                yield self._root(begun, some, columns, documents)
+        for each in distinct(size[size >= 0]):
+            lines, some = np.flatnonzero(size == each), listed.where(size[listed.line] == each)
+            layout = Layout(np.searchsorted(lines, some.line), len(lines))
+            yield self._root(begun, lines, layout.table(some.column, 0), layout.curves(some.curves))
 
     def _root(self, begun: _Begun, lines: Ints, columns: Ints, documents: Curves) -> Node:
         labelled = begun.labelled.where(begun.alive, lines)
@@ -255,6 +272,17 @@ class _Begun(NamedTuple):
     @property
     def bars_of_intervals(self) -> list[Bars]:
         return [self.bars.at(lines) for lines in parallel.slices(len(self.low), self.queries)]
+
+
+class _Listed(NamedTuple):
+    """Documents that may matter in a line, sorted by line."""
+
+    line: Ints
+    column: Ints
+    curves: Curves
+
+    def where(self, keep: Mask) -> _Listed:
+        return _Listed(self.line[keep], self.column[keep], self.curves.some(keep))
 
 
 def _exact_cells(

@@ -17,6 +17,10 @@ from nudgevec.parallel import everywhere
 from nudgevec.rows import Floats, Ints
 from nudgevec.tiles import Singles, error_of
 
+# Labels tend to overtake others early on their rays, in this part of all angles. (And what still documents reach
+# falls to zero along the whole ray.)
+_EARLY = 0.35
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -35,17 +39,15 @@ class Columns:
     slack: Singles
 
     @classmethod
-    def of(cls, motion: Motion, rays: int) -> Columns:
-        """Straight rays are cut into so many intervals.
+    def of(cls, motion: Motion) -> Columns:
+        """Straight rays are looked at in two intervals.
 
         A product is off by error_of(d) per unit of length. Scores in between are joined from both, and so are slopes:
         f(phi) = (first sin(stop - phi) + last sin phi) / sin stop for N, first cos phi + last sin phi for M. An
         error in the ends grows by 1/cos(stop / 2) at most; joining costs a few units in the last place (32 more
         dimensions' worth).
         """
-        # Labels tend to overtake others early on their rays, so that is where intervals are narrow.
-        inner = [] if motion.turns else [motion.end * (part / rays) ** 1.5 for part in range(1, rays)]
-        angles = [0.0, *inner, motion.end]
+        angles = [0.0, motion.end] if motion.turns else [0.0, _EARLY * motion.end, motion.end]
         # Rays all have the same stop.
         stop = motion.stop if motion.turns else motion.stop[:1]
         reached = [np.minimum(phi, stop) for phi in angles]

@@ -103,11 +103,6 @@ class Engine(Protocol):
         """Where products run on a device, which leaves the cores of the host to others: how many scores of moving
         documents to ask for at a time, from one thread. Zero where they run on the cores: ask from many threads."""
 
-    @property
-    def rays(self) -> int:
-        """Into how many intervals to cut straight rays from the beginning: more cost more products of numbers, but
-        leave fewer documents in question (a still label's score falls to zero along the ray)."""
-
     def sieve(self, queries: Floats, k: int) -> Sieve:
         """For these unit queries, of which k survivors each are wanted in the end."""
 

@@ -48,7 +48,6 @@ class DeviceEngine:
 
     name = "torch"
     at_once = 1 << 26
-    rays = 3
 
     def __init__(self, device: str = "cuda") -> None:
         torch = import_torch()

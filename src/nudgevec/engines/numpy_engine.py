@@ -33,7 +33,6 @@ class NumpyEngine:
 
     name = "numpy"
     at_once = 0
-    rays = 2
 
     def __init__(self) -> None:
         self.scratch = Scratch([])

@@ -1,0 +1,49 @@
+"""Straight rays beside the only label of their line: which of them change places with it while it can be in the top k.
+
+Two rays meet once at most, and the order in which others meet the label is known from their scores at both ends of
+the interval. Divided by a cosine that is 1 at both ends, a document that is ``low`` above the label at the one and
+``high`` at the other goes straight from one to the other: it meets the label after ``low / (low - high)`` of the way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nudgevec.rows import Floats, Ints
+from nudgevec.sorting import begins
+
+# More than counts as a tie.
+_ROOM = 1e-9
+
+
+def overtaking(line: Ints, low: Floats, high: Floats, off: Floats, lines: int, k: int) -> tuple[Ints, Ints]:
+    """Which documents matter, and how many more are surely ahead of each line's label all the way.
+
+    Documents are in lines, ``low`` and ``high`` above the label of theirs at both ends, give or take ``off``.
+    """
+    off = off + _ROOM
+    above = np.minimum(low, high) > off
+    ahead = np.bincount(line[above], minlength=lines)
+    left = k - ahead
+    meet = np.flatnonzero(~above & (np.maximum(low, high) >= -off) & (left[line] > 0))
+    line, low, high, off = line[meet], low[meet], high[meet], off[meet]
+
+    # Those who fall behind leave, the others come. As seen from the end where it is ahead, each is surely ahead up
+    # to here, and surely behind from there on.
+    change = np.abs(low - high)
+    moves = change > 0
+    sure, reach = (np.full(len(line), odd) for odd in (-np.inf, np.inf))
+    np.divide(low - off, change, out=sure, where=moves)
+    np.divide(low + off, change, out=reach, where=moves)
+
+    # Where as many are ahead as there is room for, the label is out of the top k.
+    group = 2 * line + (low < high)
+    out = np.full(2 * lines, -np.inf)
+    room = np.repeat(left, 2)
+    full = np.flatnonzero((np.bincount(group, minlength=2 * lines) >= room)[group])
+    order = full[np.lexsort((-sure[full], group[full]))]
+    first = np.flatnonzero(begins(group[order]))
+    some = group[order[first]]
+    out[some] = sure[order[first + room[some] - 1]]
+    never = out[::2] + out[1::2] > 0
+    return meet[(reach >= out[group]) & ~never[line]], ahead

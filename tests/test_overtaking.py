@@ -1,0 +1,59 @@
+"""Rays beside a single label: none that matters is left out, and hardly any that does not is listed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nudgevec.overtaking import overtaking
+
+
+def ahead_of_label(low, high, part):
+    """Which documents are ahead after some part of the way."""
+    return (1 - part) * low + part * high > 0
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("k", [1, 3, 10])
+def test_ranks_in_the_top_k_are_right(seed, k):
+    random = np.random.default_rng(seed)
+    lines, count = 6, random.integers(0, 150)
+    low, high = random.standard_normal((2, count)) - random.choice([0, 0.5, 2], (2, 1))
+    low[random.random(count) < 0.1] = high[random.random(count) < 0.1] = 0.0
+    high = np.where(random.random(count) < 0.1, low, high)
+    # The label of each line is among its documents.
+    line = np.concatenate([np.arange(lines), random.integers(0, lines, count)])
+    low, high = (np.concatenate([np.zeros(lines), each]) for each in (low, high))
+    off = random.choice([0.0, 1e-6, 0.05], len(line))
+    kept, ahead = overtaking(
+        line, *(each + off * random.uniform(-1, 1, len(line)) for each in (low, high)), off, lines, k
+    )
+    answered = np.isin(np.arange(lines), kept)
+    for part in [0.0, 1.0, *random.random(200)]:
+        there = ahead_of_label(low, high, part)
+        rank = 1 + np.bincount(line[there], minlength=lines)
+        told = 1 + ahead + np.bincount(line[kept][there[kept]], minlength=lines)
+        assert (rank[~answered] > k).all()
+        assert (np.minimum(told, k + 1) == np.minimum(rank, k + 1))[answered].all()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_those_it_meets_outside_the_top_k_are_left_out(turned):
+    """The label begins with about 1,400 documents ahead of it and ends on top, or the other way round."""
+    low, high = np.random.default_rng(0).standard_normal((2, 2000)) + np.array([[0.5], [-4.5]])
+    before = np.array([ahead_of_label(low, high, part - 1e-12).sum() for part in low / (low - high)])
+    meets = (low > 0) != (high > 0)
+    if turned:
+        low, high = high, low
+    kept, ahead = overtaking(np.zeros(2000, np.int64), low, high, np.zeros(2000), 1, 5)
+    assert set(kept) == set(np.flatnonzero(meets & (before <= 5)))
+    assert ahead == 0
+
+
+def test_a_label_that_is_never_in_the_top_k_has_no_documents():
+    """Twenty leave after half of the way, twenty have come by then."""
+    low, high = np.repeat([[1.0, -0.9], [-0.9, 1.0]], 20, axis=1)
+    kept, _ = overtaking(np.zeros(40, np.int64), low, high, np.zeros(40), 1, 10)
+    assert len(kept) == 0
+    kept, _ = overtaking(np.zeros(40, np.int64), low, high, np.zeros(40), 1, 21)
+    assert len(kept) == 40
