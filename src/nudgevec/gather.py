@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
 
 import numpy as np
@@ -19,14 +20,14 @@ from nudgevec.labels import Labels
 from nudgevec.parallel import everywhere, slices
 from nudgevec.queries import Queries
 from nudgevec.rows import Floats, Ints
-from nudgevec.scratch import wide_rows
+from nudgevec.scratch import taken_rows
 from nudgevec.sorting import begins, sorted_places
 
-# Vectors added up at a time, in bytes of float64, and labels of one document at most.
-_AT_A_TIME = 3 << 20
+# Numbers added up at a time, and labels of one document at most.
+_AT_A_TIME = 1 << 19
 _CHUNK = 1 << 9
-# Documents with about as many labels are added up together, as if all had as many as the one with most.
-_WIDTHS = np.rint(1.2 ** np.arange(35))
+# Documents whose numbers of labels are between two of these are added up together.
+_STEPS = np.append(np.rint(1.2 ** np.arange(35)), _CHUNK)
 
 
 @dataclass(frozen=True)
@@ -44,59 +45,67 @@ class Pull:
 
 def gather(labels: Labels, queries: Queries) -> Pull:
     """Sum the weighted training queries of every labelled document."""
-    # Documents with about as many labels come one after the other. Labels come sorted by query, which stays the order
-    # within a document.
+    # Labels come sorted by query, which stays the order within a document.
     order = sorted_places(labels.row)
     first = np.flatnonzero(begins(labels.row[order]))
-    rows, count = labels.row[order[first]], np.diff(np.append(first, len(order)))
-    by_count = sorted_places(count)
-    each = count[by_count]
-    begin = np.cumsum(each) - each
-    order = order[np.repeat(first[by_count] - begin, each) + np.arange(len(order))]
-    query, weight = labels.query[order], labels.weight[order]
+    rows, count = labels.row[order[first]], np.diff(first, append=len(order))
 
+    # Documents with about as many labels come one after the other, as if all had as many as the one with most: a
+    # weight of zero changes no sum, whatever the vector. (Single numbers are added up in an order that depends on how
+    # many there are.)
     vectors = queries.vectors
     dim = vectors.shape[1]
+    by_count = sorted_places(count)
+    each = count[by_count]
+    width = _widths(each) if dim > 1 else each
+    end = np.cumsum(width)
+    document = np.repeat(np.arange(len(rows)), width)
+    place = np.arange(len(document)) - (end - width)[document]
+    label = order[first[by_count][document] + np.minimum(place, each[document] - 1)]
+    query = labels.query[label]
+    weight = np.where(place < each[document], labels.weight[label], 0.0)
+
     total = np.empty((len(rows), dim))
     finite = [True]
-    # Single numbers are added up in an order that depends on how many there are.
-    width = np.searchsorted(_WIDTHS, each) if dim > 1 else each
-    pieces = list(_pieces(each, width, max(1, _AT_A_TIME // (8 * dim))))
+    pieces = list(_pieces(width, max(1, _AT_A_TIME // dim)))
 
-    def added_up(place: Ints, there: npt.NDArray[np.bool_] | bool) -> Floats:
-        asked = wide_rows("queries", vectors, query[place].ravel()).reshape(*place.shape, dim)
-        sums: Floats = np.einsum("ij,ijd->id", np.where(there, weight[place], 0.0), asked)
+    def added_up(some: slice, documents: int) -> Floats:
+        asked = taken_rows("queries", vectors, query[some]).reshape(documents, -1, dim)
+        sums: Floats = np.einsum("ij,ijd->id", weight[some].reshape(documents, -1), asked)
         return sums
 
     def add_up(part: slice) -> None:
         for piece in pieces[part]:
-            start, size = begin[piece, None], each[piece, None]
-            place = np.arange(size[-1, 0])
-            if len(place) <= _CHUNK:
-                # A weight of zero changes no sum, wherever the vector is from.
-                sums = added_up(np.minimum(start + place, len(query) - 1), place < size)
-            else:
-                sums = np.zeros((1, dim))
-                for some in slices(len(place), _CHUNK):
-                    sums += added_up(start + place[some], True)
+            documents, stop = piece.stop - piece.start, int(end[piece.stop - 1])
+            start = stop - documents * int(width[piece.start])
+            parts = (slice(start + some.start, start + some.stop) for some in slices(stop - start, documents * _CHUNK))
+            sums = reduce(np.add, (added_up(some, documents) for some in parts))
             total[by_count[piece]] = sums
             finite.append(bool(np.isfinite(sums).all()))
 
     everywhere(add_up, len(pieces), 1)
 
-    document_of = np.repeat(by_count, each)
-    mass = np.bincount(document_of, np.abs(weight) * queries.length[query], minlength=len(rows)).astype(np.float64)
+    document = by_count[document]
+    mass = np.bincount(document, np.abs(weight) * queries.length[query], minlength=len(rows)).astype(np.float64)
     if not (np.isfinite(mass).all() and all(finite)):
         raise LabelError("training queries: labels times query vectors are too large to add up; scale them down")
-    pushed = np.bincount(document_of, weight < 0, minlength=len(rows)) > 0
+    pushed = np.bincount(document, weight < 0, minlength=len(rows)) > 0
     return Pull(rows, total, mass, count, pushed)
 
 
-def _pieces(count: Ints, width: Ints, most: int) -> Iterator[slice]:
+def _widths(count: Ints) -> Ints:
+    """The largest of those between the same two steps, for every number of labels (which come sorted). Those above a
+    chunk stay as they are."""
+    step = np.searchsorted(_STEPS, count)
+    last = np.flatnonzero(np.diff(step, append=-1))
+    return np.where(count > _CHUNK, count, np.repeat(count[last], np.diff(last, prepend=-1)))
+
+
+def _pieces(width: Ints, most: int) -> Iterator[slice]:
     """Stretches of documents of the same width, with ``most`` labels at most where there is more than one document.
-    They come sorted by how many labels they have. Those with more than a chunk come alone."""
+    Those with more than a chunk come alone."""
     edges = np.flatnonzero(np.diff(width, prepend=-1, append=-1)).tolist()
     for begin, end in pairwise(edges):
-        size = int(count[end - 1])
+        size = int(width[begin])
         for part in slices(end - begin, max(1, most // size) if size <= _CHUNK else 1):
             yield slice(begin + part.start, begin + part.stop)

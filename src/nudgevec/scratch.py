@@ -60,13 +60,17 @@ def keep_what_is_freed() -> None:
     np.empty(31 << 20, np.uint8)
 
 
+def taken_rows(name: str, vectors: Array, rows: Ints) -> Array:
+    """``vectors[rows]``, good until this thread asks for that name again. They should be a few at a time."""
+    return rows_of(vectors, rows, _rooms.room(name, (len(rows), vectors.shape[1]), vectors.dtype))
+
+
 def wide_rows(name: str, vectors: Array, rows: Ints) -> Floats:
-    """``vectors[rows]`` in float64, good until this thread asks for that name again. They should be a few at a time."""
-    shape = len(rows), vectors.shape[1]
-    taken = rows_of(vectors, rows, _rooms.room(name, shape, vectors.dtype))
+    """The same in float64."""
+    taken = taken_rows(name, vectors, rows)
     if vectors.dtype == np.float64:
         return taken
-    wide: Floats = _rooms.room(f"{name}, wide", shape, np.float64)
+    wide: Floats = _rooms.room(f"{name}, wide", taken.shape, np.float64)
     np.copyto(wide, taken)
     return wide
 
