@@ -160,10 +160,10 @@ def test_more_than_can_be_kept_in_mind(engine, monkeypatch):
     assert np.array_equal(found.score, reference.score)
 
 
-@pytest.mark.parametrize("turns", [True, False])
+@pytest.mark.parametrize(("turns", "few"), [(True, 0), (False, 0), (False, 1000)])
 @pytest.mark.parametrize("k", [10, 300])
 @pytest.mark.parametrize("cross", [1.0, 1e-2, 1e-3, 1e-4])
-def test_no_moving_document_is_missed(turns, k, cross):
+def test_no_moving_document_is_missed(turns, few, k, cross, monkeypatch):
     """All pairs that reach the levels of an interval are found, also where scores are as small as the errors of
     bfloat16: queries and documents have little in common."""
     random = np.random.default_rng(1)
@@ -183,6 +183,7 @@ def test_no_moving_document_is_missed(turns, k, cross):
         turns=turns,
         scale=1.0,
     )
+    monkeypatch.setattr("nudgevec.columns._FEW", few)
     columns = Columns.of(motion)
     first, slope = queries @ motion.start.T / motion.units, queries @ motion.direction.T
 
@@ -246,7 +247,8 @@ def test_the_worst_that_rounding_can_do_to_the_scan(engine):
 
 
 @pytest.mark.parametrize("of_query", [False, True])
-def test_the_worst_that_rounding_can_do_to_moving_documents(of_query):
+def test_the_worst_that_rounding_can_do_to_moving_documents(of_query, monkeypatch):
+    monkeypatch.setattr("nudgevec.columns._FEW", 0)
     moving, queries = misrounded(upward=False)[None], np.full((1, 256), 1 / 16)
     if of_query:
         moving, queries = queries, moving

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
-from nudgevec import NudgeM, NudgeN, cutting
+from nudgevec import NudgeM, NudgeN, columns, cutting
 from problems import METRICS, problems
 
 # A tie is a difference below 1e-12. Where two curves touch without crossing, they are that close within
@@ -48,6 +48,7 @@ def test_curve_equals_brute_force(method, move, problem, metric, where):
 def test_curve_equals_brute_force_however_finely_cut(method, move, problem, metric, where):
     """Larger problems, with every interval cut as often as it can be."""
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(columns, "_FEW", 0)
         patched.setattr(cutting, "_CELL_PAIRS", 0)
         patched.setattr(cutting, "_CELL_SPARE", -1000)
         patched.setattr(cutting, "_CELL_DEPTH", 6)

@@ -21,7 +21,7 @@ from nudgevec.cutting import Leaf, Node, cut, label_range
 from nudgevec.engines import Met
 from nudgevec.known import Known, exact_curves
 from nudgevec.labels import Labels
-from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, kth_largest
+from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, entries, kth_largest
 from nudgevec.motion import Motion
 from nudgevec.nearest import Nearest, Scan
 from nudgevec.overtaking import overtaking
@@ -160,7 +160,7 @@ class Cutter:
             below = (height - labelled.slack for height in (labelled.at_low, labelled.at_high))
             labels = Levels(*(np.where(alive, each, np.float32(np.inf)).min(axis=1, initial=np.inf) for each in below))
             matter = rests.reach(labels.at(_EACH)) & rests.reach(stills.at(_EACH))
-        line, place = np.nonzero(matter)
+        line, place = entries(matter)
         curves = Curves(*(values[line, place] for values in rests))
         return _Begun(group, known, low, high, Bars(labels, stills), labelled, alive, line, place, curves)
 
@@ -192,11 +192,12 @@ class Cutter:
     def _overtaking(self, begun: _Begun, listed: _Listed) -> Leaf:
         """Documents in lines with one label."""
         line, column, curves = listed
-        label = np.argmax(begun.alive, axis=1)[line]
-        beside = curves.less(begun.labelled.some((line, label)))
-        low, high, off = (each.astype(np.float64) for each in (beside.at_low, beside.at_high, beside.slack))
-        off += begun.labelled.slack[line, label]
-        kept, ahead = overtaking(line, low, high, off, len(begun.low), self.k)
+        label = np.argmax(begun.alive, axis=1)[:, None]
+        low, high, off = (
+            (values.astype(np.float64), np.take_along_axis(of_labels, label, axis=1)[line, 0])
+            for values, of_labels in zip(curves[3:], begun.labelled[3:], strict=True)
+        )
+        kept, ahead = overtaking(line, low[0] - low[1], high[0] - high[1], off[0] + off[1], len(begun.low), self.k)
         line = line[kept]
         return Leaf(line % begun.queries, column[kept], begun.low[line], begun.high[line], ahead[line])
 

@@ -20,6 +20,7 @@ from nudgevec.tiles import Singles, error_of
 # Labels tend to overtake others early on their rays, in this part of all angles. (And what still documents reach
 # falls to zero along the whole ray.)
 _EARLY = 0.35
+_FEW = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -40,14 +41,15 @@ class Columns:
 
     @classmethod
     def of(cls, motion: Motion) -> Columns:
-        """Straight rays are looked at in two intervals.
+        """Straight rays are looked at in two intervals, unless they are few.
 
         A product is off by error_of(d) per unit of length. Scores in between are joined from both, and so are slopes:
         f(phi) = (first sin(stop - phi) + last sin phi) / sin stop for N, first cos phi + last sin phi for M. An
         error in the ends grows by 1/cos(stop / 2) at most; joining costs a few units in the last place (32 more
         dimensions' worth).
         """
-        angles = [0.0, motion.end] if motion.turns else [0.0, _EARLY * motion.end, motion.end]
+        apart = not motion.turns and len(motion) > _FEW
+        angles = [0.0, _EARLY * motion.end, motion.end] if apart else [0.0, motion.end]
         # Rays all have the same stop.
         stop = motion.stop if motion.turns else motion.stop[:1]
         reached = [np.minimum(phi, stop) for phi in angles]

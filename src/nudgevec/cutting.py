@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nudgevec.lines import Curves, Mask, Target, kth_largest
+from nudgevec.lines import Curves, Mask, Target, entries, kth_largest
 from nudgevec.motion import Motion
 from nudgevec.parallel import slices
 from nudgevec.rows import Floats, Ints
@@ -107,7 +107,7 @@ def label_range(bounds: tuple[Singles, Singles], bar: Singles) -> tuple[Mask, Si
 
 def _leaf(node: Node, keep: Mask, lines: Ints) -> Leaf:
     """What is kept of some lines."""
-    line, place = np.nonzero(keep[lines])
+    line, place = entries(keep[lines])
     line = lines[line]
     return Leaf(node.query[line], node.column[line, place], node.low[line], node.high[line], node.ahead[line])
 

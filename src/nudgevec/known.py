@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nudgevec.labels import Labels
-from nudgevec.lines import Mask
+from nudgevec.lines import Mask, entries
 from nudgevec.motion import Motion, height
 from nudgevec.nearest import Nearest
 from nudgevec.pairs import dots_with_each
@@ -64,7 +64,7 @@ def _places(which: Ints, query: Ints, row: Ints, still: Nearest) -> tuple[Ints, 
     found = [(which[:0], which[:0])]
     for part in slices(len(which), _LABELS):
         some = which[part]
-        hit, place = np.nonzero(still.row[query[some]] == row[some, None])
+        hit, place = entries(still.row[query[some]] == row[some, None])
         found.append((some[hit], place))
     labels, places = (np.concatenate(each) for each in zip(*found, strict=True))
     return labels, places

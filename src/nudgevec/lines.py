@@ -127,7 +127,7 @@ class Curves(NamedTuple):
         ends = {"at_low": self.at_low - other.at_low, "at_high": self.at_high - other.at_high}
         return self._replace(score=self.score - other.score, slope=self.slope - other.slope, **ends)
 
-    def some(self, which: Mask | Ints | tuple[Ints, Ints]) -> Curves:
+    def some(self, which: Mask | Ints) -> Curves:
         """Some of them."""
         return Curves(*(values[which] for values in self))
 
@@ -143,6 +143,12 @@ class Curves(NamedTuple):
 
 # Padding stays at -inf whatever the angle.
 PADDING = tuple(np.float32(value) for value in (-np.inf, 0, 0, -np.inf, -np.inf, 0))
+
+
+def entries(table: Mask) -> tuple[Ints, Ints]:
+    """Line and place of all that is true (``np.nonzero`` of a table takes several times as long)."""
+    line, place = np.divmod(np.flatnonzero(table), max(1, table.shape[1]))
+    return line, place
 
 
 class Target(NamedTuple):

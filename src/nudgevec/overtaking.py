@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from nudgevec.rows import Floats, Ints
-from nudgevec.sorting import begins
+from nudgevec.sorting import begins, sorted_places
 
 # More than counts as a tie.
 _ROOM = 1e-9
@@ -41,7 +41,8 @@ def overtaking(line: Ints, low: Floats, high: Floats, off: Floats, lines: int, k
     out = np.full(2 * lines, -np.inf)
     room = np.repeat(left, 2)
     full = np.flatnonzero((np.bincount(group, minlength=2 * lines) >= room)[group])
-    order = full[np.lexsort((-sure[full], group[full]))]
+    order = full[np.argsort(-sure[full])]
+    order = order[sorted_places(group[order])]
     first = np.flatnonzero(begins(group[order]))
     some = group[order[first]]
     out[some] = sure[order[first + room[some] - 1]]

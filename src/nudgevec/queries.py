@@ -15,6 +15,8 @@ from nudgevec.parallel import everywhere
 from nudgevec.rows import Array, Floats, Ints, lengths
 from nudgevec.sorting import numbered
 
+# Vectors measured at a time, by one thread: nothing is kept of them.
+_MEASURED = 1 << 12
 # Of 64 binary digits, all but the first 16.
 _TO_FIRST = np.uint64(48)
 
@@ -73,7 +75,7 @@ def as_queries(vectors: npt.ArrayLike, dim: int, what: str) -> Queries:
         with np.errstate(over="ignore", invalid="ignore"):
             length[part] = np.sqrt(np.einsum("ij,ij->i", matrix[part], matrix[part]).astype(np.float64))
 
-    everywhere(measure, len(matrix))
+    everywhere(measure, len(matrix), _MEASURED)
     odd = np.flatnonzero(~((length > 1e-15) & (length < 1e15)))
     for row in odd:
         if not np.isfinite(matrix[row]).all():

@@ -23,7 +23,8 @@ def unit_rows(vectors: Array) -> Floats:
     unit = np.empty(vectors.shape)
 
     def scale(part: slice) -> None:
-        unit[part] = vectors[part] / lengths(vectors[part])[:, None]
+        unit[part] = vectors[part]
+        unit[part] /= _lengths(unit[part])[:, None]
 
     everywhere(scale, len(vectors))
     return unit

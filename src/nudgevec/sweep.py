@@ -25,7 +25,7 @@ from nudgevec.metrics import Metric
 from nudgevec.motion import bulged, height
 from nudgevec.parallel import ordered
 from nudgevec.rows import Floats, Ints
-from nudgevec.sorting import distinct
+from nudgevec.sorting import distinct, sorted_places
 
 # Scores are inner products of vectors of about unit length in float64: above their rounding errors, and
 # far below any difference that a float32 vector can express.
@@ -191,7 +191,9 @@ def _rank_events_of(
 
     entry, angle, step = np.concatenate(who), np.concatenate(phi), np.concatenate(change)
     # At one angle ranks first get worse, then better: a rank never passes through zero.
-    order = np.lexsort((-step, angle, entry))
+    order = sorted_places(1 - step)
+    order = order[np.argsort(angle[order], kind="stable")]
+    order = order[sorted_places(entry[order])]
     entry, angle, step = entry[order], angle[order], step[order]
     running_sum = np.cumsum(step)
     begins = np.searchsorted(entry, np.arange(len(entries)))

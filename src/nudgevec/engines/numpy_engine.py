@@ -12,7 +12,7 @@ import numpy.typing as npt
 from nudgevec import parallel
 from nudgevec.columns import Columns
 from nudgevec.engines import Meeting, Met, Result, Survivors, crowded, handfuls, kth_of_maxima
-from nudgevec.lines import Bars, Levels, Mask, kth_largest
+from nudgevec.lines import Bars, Levels, Mask, entries, kth_largest
 from nudgevec.parallel import ordered
 from nudgevec.rows import Floats, Ints
 from nudgevec.scratch import Scratch
@@ -161,7 +161,7 @@ class NumpyMeeting:
                 reached = kth_largest(np.minimum(*ends) - columns.slack, np.full(len(crowd), k))
                 level = level.at(crowd).raised(reached)
                 over[crowd] = self._over(*ends, interval, level, np.empty(ends[0].shape, np.bool_))
-            query, column = np.divmod(np.flatnonzero(over), over.shape[1])
+            query, column = entries(over)
             found.append(Met(query + lines.start, column, first[query, column], last[query, column]))
             low = high
         return found
