@@ -82,7 +82,8 @@ def as_queries(vectors: npt.ArrayLike, dim: int, what: str) -> Queries:
             raise VectorError(f"{what}: row {row} holds NaN or infinity; remove or repair it")
         if not matrix[row].any():
             raise VectorError(f"{what}: row {row} is all zeros and points nowhere; remove it")
-    length[odd] = lengths(matrix[odd])
+    if len(odd):
+        length[odd] = lengths(matrix[odd])
     return Queries(matrix, length)
 
 
