@@ -18,7 +18,7 @@ import numpy as np
 from nudgevec import parallel
 from nudgevec.columns import Columns
 from nudgevec.cutting import Leaf, Node, cut, label_range
-from nudgevec.engines import Met
+from nudgevec.engines.base import Met
 from nudgevec.known import Known, exact_curves
 from nudgevec.labels import Labels
 from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, entries, kth_largest

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from nudgevec.columns import Columns
 from nudgevec.corpus import Reader
-from nudgevec.engines import Engine, Meeting, Survivors
+from nudgevec.engines.base import Engine, Meeting, Survivors
 from nudgevec.lines import Target
 from nudgevec.pairs import pair_dots
 from nudgevec.parallel import everywhere

@@ -7,107 +7,14 @@ engine gives the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Protocol, TypeVar
+import sys
+from importlib.util import find_spec
 
-import numpy as np
-
-from nudgevec.columns import Columns
+from nudgevec.engines.base import Engine
+from nudgevec.engines.numpy_engine import NumpyEngine
 from nudgevec.errors import OptionError
-from nudgevec.lines import Bars, Mask
-from nudgevec.parallel import slices
-from nudgevec.rows import Floats, Ints
-from nudgevec.tiles import Singles, Tile
 
 ENGINES = ("auto", "numpy", "torch")
-
-# Scores to look at, at a time: few enough for all that is made of them to stay in the cache.
-_AT_A_TIME = 1 << 18
-
-Result = TypeVar("Result")
-
-
-class Survivors(NamedTuple):
-    """Documents of a tile whose scores may exceed the floor: query numbers, places in the block, and what the
-    scores lie between."""
-
-    tile: Tile
-    query: Ints
-    place: Ints
-    low: Floats
-    high: Floats
-
-    def part(self, which: slice) -> Survivors:
-        """Some of them."""
-        return Survivors(self.tile, self.query[which], self.place[which], self.low[which], self.high[which])
-
-
-class Sieve(Protocol):
-    """A filter for a scan over the corpus, set up for some queries."""
-
-    @property
-    def first_width(self) -> int:
-        """How many documents the first tile should have. It sets the floor for the rest."""
-
-    @property
-    def width(self) -> int:
-        """How many documents the other tiles should have."""
-
-    @property
-    def patience(self) -> float:
-        """How many documents may have been found, per place in the lists, before the floor must follow."""
-
-    def scan(self, tiles: Iterator[Tile], floor: Floats, finish: Callable[[Survivors], Result]) -> Iterator[Result]:
-        """Filter all tiles against each query's floor, which may rise meanwhile, and finish what is left of
-        each, possibly in other threads. Results come in the order of the documents."""
-
-
-class Met(NamedTuple):
-    """Pairs of a query and a column that may matter, and their scores at angle zero and where they stop."""
-
-    query: Ints
-    column: Ints
-    first: Singles
-    last: Singles
-
-    def where(self, keep: slice | Mask | Ints) -> Met:
-        return Met(self.query[keep], self.column[keep], self.first[keep], self.last[keep])
-
-    def part(self, group: slice, start: int) -> Met:
-        """The pairs of some queries, numbered from the first of them; here they are numbered from ``start``."""
-        some = self.where(slice(*np.searchsorted(self.query, [group.start - start, group.stop - start])))
-        return some._replace(query=some.query - (group.start - start))
-
-    @classmethod
-    def joined(cls, parts: Iterable[Met]) -> Met:
-        return cls(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-class Meeting(Protocol):
-    """A filter for the documents that move."""
-
-    def among(self, queries: Floats, bars: list[Bars], k: int) -> list[Met]:
-        """For every interval between two angles: the columns that may matter to each query, and some more, in the
-        order of the queries. Where they are many, those below what k columns never fall below are left out too."""
-
-
-class Engine(Protocol):
-    """What sets up filters."""
-
-    @property
-    def name(self) -> str:
-        """What the engine is called in options."""
-
-    @property
-    def at_once(self) -> int:
-        """Where products run on a device, which leaves the cores of the host to others: how many scores of moving
-        documents to ask for at a time, from one thread. Zero where they run on the cores: ask from many threads."""
-
-    def sieve(self, queries: Floats, k: int) -> Sieve:
-        """For these unit queries, of which k survivors each are wanted in the end."""
-
-    def meeting(self, columns: Columns) -> Meeting:
-        """For these moving documents."""
 
 
 def pick(name: str, work: float) -> Engine:
@@ -116,8 +23,6 @@ def pick(name: str, work: float) -> Engine:
         raise OptionError(f"unknown engine {name!r}: use one of {', '.join(ENGINES)}")
     if name == "torch" or (name == "auto" and _torch_pays(work)):
         return _torch_engine()
-    from nudgevec.engines.numpy_engine import NumpyEngine
-
     return NumpyEngine()
 
 
@@ -137,39 +42,8 @@ def _torch_engine() -> Engine:
 def _torch_pays(work: float) -> bool:
     """PyTorch is several times as fast where there is a GPU and twice as fast where the CPU multiplies bfloat16,
     but takes seconds to import."""
-    import sys
-    from importlib.util import find_spec
-
     if work < (2e10 if "torch" in sys.modules else 2e12) or find_spec("torch") is None:
         return False
     from nudgevec.engines.pytorch import cpu_has, import_torch
 
     return bool(import_torch().cuda.is_available()) or cpu_has("avx512_bf16")
-
-
-def handfuls(lines: int, columns: int) -> Iterator[slice]:
-    """Lines of a table of scores, as many at a time as stay in the cache."""
-    return slices(lines, max(1, _AT_A_TIME // max(1, columns)))
-
-
-def many(k: int) -> int:
-    """With more columns in question than this, it pays to ask what k of them reach."""
-    return 64 + 8 * k
-
-
-def crowded(over: Mask, k: int) -> Ints:
-    """The lines with so many."""
-    if np.count_nonzero(over) > many(k) * len(over):
-        return np.arange(len(over))
-    count = np.bincount(np.flatnonzero(over) // max(1, over.shape[1]), minlength=len(over))
-    return np.flatnonzero(count > many(k))
-
-
-def kth_of_maxima(maxima: Singles, k: int) -> Singles:
-    """The k-th largest of each line: with the maxima of stretches of documents, a height k documents reach.
-
-    Finding the maxima is one pass over the scores; finding the k best themselves would be many.
-    """
-    place = maxima.shape[1] - k
-    kth: Singles = np.partition(maxima, place, axis=1)[:, place]
-    return kth

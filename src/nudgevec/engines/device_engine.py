@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from nudgevec import parallel
 from nudgevec.columns import Columns
-from nudgevec.engines import Met, Result, Survivors, many
+from nudgevec.engines.base import Met, Result, Survivors, many
 from nudgevec.engines.bfloat16 import BFLOAT16_ROUNDING
 from nudgevec.engines.pytorch import import_torch
 from nudgevec.engines.transfers import arriving

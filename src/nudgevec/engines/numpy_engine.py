@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from nudgevec import parallel
 from nudgevec.columns import Columns
-from nudgevec.engines import Meeting, Met, Result, Survivors, crowded, handfuls, kth_of_maxima
+from nudgevec.engines.base import Meeting, Met, Result, Survivors, crowded, handfuls, kth_of_maxima
 from nudgevec.lines import Bars, Levels, Mask, entries, kth_largest
 from nudgevec.parallel import ordered
 from nudgevec.rows import Floats, Ints

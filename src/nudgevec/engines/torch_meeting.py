@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from nudgevec.columns import Columns
-from nudgevec.engines import Met, crowded, handfuls
+from nudgevec.engines.base import Met, crowded, handfuls
 from nudgevec.engines.bfloat16 import BFLOAT16_ROUNDING, Bits, as_bits, as_floats, in_bfloat16, rounded_up
 from nudgevec.engines.pytorch import import_torch
 from nudgevec.lines import Bars, Levels, Mask, kth_largest

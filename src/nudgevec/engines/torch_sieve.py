@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nudgevec.engines import kth_of_maxima
+from nudgevec.engines.base import kth_of_maxima
 from nudgevec.engines.formats import BFloat16, Format, Integers, Rounded, Table
 from nudgevec.engines.numpy_engine import CpuSieve
 from nudgevec.engines.pytorch import multiplies_integers
