@@ -168,9 +168,9 @@ class Cutter:
         listed = self._listed(begun, met)
         leaves = []
         if not self.motion.turns:
-            alone = begun.alive.sum(axis=1) == 1
-            leaves.append(self._overtaking(begun, listed.where(alone[listed.line])))
-            listed = listed.where(~alone[listed.line])
+            alone = (begun.alive.sum(axis=1) == 1)[listed.line]
+            leaves.append(self._overtaking(begun, listed, np.flatnonzero(alone)))
+            listed = listed.some(np.flatnonzero(~alone))
         leaves += cut(self._roots(begun, listed), self.motion, self.k)
         return _exact_cells(leaves, self.asked[begun.group], self.queries, self.motion, self.still, begun.known)
 
@@ -189,24 +189,26 @@ class Cutter:
         order = sorted_places(line)
         return _Listed(line[order], column[wanted[order]], curves.some(wanted[order]))
 
-    def _overtaking(self, begun: _Begun, listed: _Listed) -> Leaf:
-        """Documents in lines with one label."""
-        line, column, curves = listed
-        label = np.argmax(begun.alive, axis=1)[:, None]
-        low, high, off = (
-            (values.astype(np.float64), np.take_along_axis(of_labels, label, axis=1)[line, 0])
-            for values, of_labels in zip(curves[3:], begun.labelled[3:], strict=True)
+    def _overtaking(self, begun: _Begun, listed: _Listed, which: Ints) -> Leaf:
+        """Some of the documents listed, in lines with one label."""
+        line, curves = listed.line[which], listed.curves
+        label = np.argmax(begun.alive, axis=1)
+        of_label = begun.labelled.some((np.arange(len(label)), label))
+        low, high = (
+            values[which].astype(np.float64) - theirs[line]
+            for values, theirs in ((curves.at_low, of_label.at_low), (curves.at_high, of_label.at_high))
         )
-        kept, ahead = overtaking(line, low[0] - low[1], high[0] - high[1], off[0] + off[1], len(begun.low), self.k)
-        line = line[kept]
-        return Leaf(line % begun.queries, column[kept], begun.low[line], begun.high[line], ahead[line])
+        off = curves.slack[which].astype(np.float64) + of_label.slack[line]
+        kept, ahead = overtaking(line, low, high, off, len(label), self.k)
+        line, column = line[kept], listed.column[which[kept]]
+        return Leaf(line % begun.queries, column, begun.low[line], begun.high[line], ahead[line])
 
     def _roots(self, begun: _Begun, listed: _Listed) -> Iterator[Node]:
         """Lines with few documents apart from those with many."""
         count = np.bincount(listed.line, minlength=len(begun.low))
         size = np.where(count > 0, np.searchsorted(_WIDTHS, count), -1)
         for each in distinct(size[size >= 0]):
-            lines, some = np.flatnonzero(size == each), listed.where(size[listed.line] == each)
+            lines, some = np.flatnonzero(size == each), listed.some(np.flatnonzero(size[listed.line] == each))
             layout = Layout(np.searchsorted(lines, some.line), len(lines))
             yield self._root(begun, lines, layout.table(some.column, 0), layout.curves(some.curves))
 
@@ -282,8 +284,8 @@ class _Listed(NamedTuple):
     column: Ints
     curves: Curves
 
-    def where(self, keep: Mask) -> _Listed:
-        return _Listed(self.line[keep], self.column[keep], self.curves.some(keep))
+    def some(self, which: Ints) -> _Listed:
+        return _Listed(self.line[which], self.column[which], self.curves.some(which))
 
 
 def _exact_cells(

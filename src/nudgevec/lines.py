@@ -127,7 +127,7 @@ class Curves(NamedTuple):
         ends = {"at_low": self.at_low - other.at_low, "at_high": self.at_high - other.at_high}
         return self._replace(score=self.score - other.score, slope=self.slope - other.slope, **ends)
 
-    def some(self, which: Mask | Ints) -> Curves:
+    def some(self, which: Ints | tuple[Ints, Ints]) -> Curves:
         """Some of them."""
         return Curves(*(values[which] for values in self))
 

@@ -29,7 +29,8 @@ def distinct(numbers: Array) -> Array:
 
 def numbered(numbers: Array) -> tuple[Array, Ints]:
     """Each number once, sorted, and which of these every number is."""
-    order = np.argsort(numbers)
+    # "stable" is fast where long stretches are in order already.
+    order = np.argsort(numbers, kind="stable")
     ordered = numbers[order]
     new = begins(ordered)
     which = np.empty(len(numbers), np.int64)
