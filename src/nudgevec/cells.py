@@ -144,8 +144,10 @@ class Cutter:
         angles = np.array(self.columns.angles)
         intervals = len(angles) - 1
         low, high = (np.repeat(ends, len(asked)) for ends in (angles[:-1], angles[1:]))
-        labelled = Layout(known.query, len(asked)).curves(self._label_curves(known)).tiled(intervals).between(low, high)
-        rests = self._still_curves(self.still.score[asked]).tiled(intervals).between(low, high)
+        labelled = Layout(known.query, len(asked)).curves(self._label_curves(known))
+        rests = self._still_curves(self.still.score[asked])
+        if intervals > 1:
+            labelled, rests = (each.tiled(intervals).between(low, high) for each in (labelled, rests))
         k = np.full(len(low), self.k)
         if self.motion.turns:
             lower, upper = rests.bounds(low, high, turns=True)
@@ -178,7 +180,9 @@ class Cutter:
         """All that may matter."""
         pairs = Met.joined(each._replace(query=each.query + part * begun.queries) for part, each in enumerate(met))
         line, column = pairs.query, pairs.column
-        moving = self._moving_curves(pairs).between(begun.low[line], begun.high[line])
+        moving = self._moving_curves(pairs)
+        if len(met) > 1:
+            moving = moving.between(begun.low[line], begun.high[line])
         at_low, at_high = ((end + moving.slack).astype(np.float64) for end in (moving.at_low, moving.at_high))
         may = np.flatnonzero(self.columns.matter(line, column, at_low, at_high, begun.bars))
         # All curves one after the other, and which of them are wanted, line by line.
@@ -223,7 +227,7 @@ class Cutter:
         return Node(0, query, begun.low[lines], begun.high[lines], ahead, columns, documents, labelled)
 
     def _moving_curves(self, met: Met) -> Curves:
-        """Curves from scores at both ends."""
+        """Curves from scores at both ends of all angles."""
         stop = self.motion.stop[met.column].astype(np.float32)
         slope = met.last
         if self.motion.turns:
