@@ -42,6 +42,8 @@ class Known(NamedTuple):
 
     def and_resting(self, labels: Labels, motion: Motion, still: Nearest) -> Known:
         """These, and those among the still documents of their queries."""
+        if len(self.label) == len(labels):
+            return self
         others = np.delete(np.arange(len(labels)), self.label)
         label, place = _places(others, labels.query, labels.row, still)
         query = labels.query[label]

@@ -42,6 +42,8 @@ class Labels:
         return queries, Labels(number, relevant.row, relevant.weight, len(queries))
 
     def where(self, keep: npt.NDArray[np.bool_]) -> Labels:
+        if keep.all():
+            return self
         return Labels(self.query[keep], self.row[keep], self.weight[keep], self.queries)
 
     def joined(self, later: Labels) -> Labels:
