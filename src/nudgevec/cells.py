@@ -194,7 +194,7 @@ class Cutter:
         return _Listed(line[order], column[wanted[order]], curves.some(wanted[order]))
 
     def _overtaking(self, begun: _Begun, listed: _Listed, which: Ints) -> Leaf:
-        """Some of the documents listed, in lines with one label."""
+        """What matters of some of the documents listed, which are in lines with one label."""
         line, curves = listed.line[which], listed.curves
         label = np.argmax(begun.alive, axis=1)
         of_label = begun.labelled.some((np.arange(len(label)), label))
