@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import oracle
 from nudgevec import NudgeM, NudgeN, columns, cutting
+from nudgevec.tiles import error_of
 from problems import METRICS, problems
 
 # A tie is a difference below 1e-12. Where two curves touch without crossing, they are that close within
@@ -91,3 +92,31 @@ def check(method, move, problem, metric, where):
         assert tuner.gamma_ == 0
         assert len(tuner.patch_) == 0
     assert np.isfinite(tuner.transform(problem.documents)).all()
+
+
+def test_a_label_out_of_the_top_k_does_not_count_though_its_score_is_off(monkeypatch):
+    """One label (y) is about to fall below two documents at rest, the other one (z) is just out of their reach. z is so
+    long that its float32 scores are off by more than those of documents at rest: in some problems they reach y."""
+    monkeypatch.setattr(columns, "_FEW", 0)
+    dim, long, middle = 64, 1e4, columns._EARLY * math.pi / 2
+    off, off_at_rest = error_of(dim + 32) * 1.5 / math.cos(math.pi / 4), error_of(32)
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        basis = np.linalg.qr(random.standard_normal((dim, dim)))[0]
+        query, aside = basis[0], iter(basis[1:])
+
+        def at(score, aside=aside, query=query):
+            return score * query + math.sqrt(1 - score**2) * next(aside)
+
+        z, pull_z = long * next(aside), at(0.433)
+        z_in_the_middle = (query @ z) * math.cos(middle) + (query @ pull_z) * math.sin(middle)
+        rest = (z_in_the_middle + off * long + off_at_rest + 1e-5) / math.cos(middle)
+        above = rest + off_at_rest + off + 1e-5
+        pull_y = at((rest * math.cos(middle) + off_at_rest + off + 1e-6 - above * math.cos(middle)) / math.sin(middle))
+        away = [at(-0.9) for _ in range(18)]
+        documents = np.array([at(above), z, *away[:9], *(rest * query + 0.1 * next(aside) for _ in range(2))])
+        train = np.array([pull_y, pull_z, *away[9:]]), [{row: 1.0} for row in range(11)]
+        validation = query[None], [{0: 1.0, 1: 1.0}]
+        curve = NudgeM("recall@2", guard=0).fit(documents, train, validation).curve_
+        moved = oracle.move_m(documents, *train, math.tan(0.3))
+        assert curve(math.tan(0.3)) == pytest.approx(oracle.value(moved, *validation, "recall@2"), abs=1e-9)

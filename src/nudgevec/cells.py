@@ -244,7 +244,11 @@ class Cutter:
         return Curves(first, np.zeros_like(first), stop, first, last, slack)
 
     def _label_curves(self, known: Known) -> Curves:
-        """Curves of the labelled documents, made from float64 scores but no more precise than those of others."""
+        """Curves of the labelled documents, made from float64 scores.
+
+        The same documents may be listed with float32 scores that are off as much as others. Where a label is out of
+        the top k its document must not be listed, or it would count as a label there: hence twice the slack.
+        """
         moves = known.column < len(self.motion)
         first, last = (known.height(phi).astype(np.float32) for phi in (0.0, self.motion.end))
         moving = self._moving_curves(Met(known.query[moves], known.column[moves], first[moves], last[moves]))
@@ -254,7 +258,8 @@ class Cutter:
             values = np.empty(len(moves), np.float32)
             values[moves], values[~moves] = one, other
             curves.append(values)
-        return Curves(*curves)
+        labelled = Curves(*curves)
+        return labelled._replace(slack=2 * labelled.slack)
 
 
 class _Begun(NamedTuple):
