@@ -56,14 +56,12 @@ def gather(labels: Labels, queries: Queries) -> Pull:
     vectors = queries.vectors
     dim = vectors.shape[1]
     by_count = sorted_places(count)
-    each = count[by_count]
-    width = _widths(each) if dim > 1 else each
+    width = _widths(count[by_count]) if dim > 1 else count[by_count]
     end = np.cumsum(width)
-    document = np.repeat(np.arange(len(rows)), width)
-    place = np.arange(len(document)) - (end - width)[document]
-    label = order[first[by_count][document] + np.minimum(place, each[document] - 1)]
-    query = labels.query[label]
-    weight = np.where(place < each[document], labels.weight[label], 0.0)
+    label, there = _padded(first[by_count], count[by_count], width)
+    label = order[label]
+    query, weight = labels.query[label], np.where(there, labels.weight[label], 0.0)
+    del order, label, there
 
     total = np.empty((len(rows), dim))
     finite = [True]
@@ -85,7 +83,7 @@ def gather(labels: Labels, queries: Queries) -> Pull:
 
     everywhere(add_up, len(pieces), 1)
 
-    document = by_count[document]
+    document = np.repeat(by_count, width)
     mass = np.bincount(document, np.abs(weight) * queries.length[query], minlength=len(rows)).astype(np.float64)
     if not (np.isfinite(mass).all() and all(finite)):
         raise LabelError("training queries: labels times query vectors are too large to add up; scale them down")
@@ -99,6 +97,14 @@ def _widths(count: Ints) -> Ints:
     step = np.searchsorted(_STEPS, count)
     last = np.flatnonzero(np.diff(step, append=-1))
     return np.where(count > _CHUNK, count, np.repeat(count[last], np.diff(last, prepend=-1)))
+
+
+def _padded(first: Ints, count: Ints, width: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Stretches of so many numbers from ``first`` on, their last ones repeated to make them as long as ``width``; and
+    which are not repeated ones."""
+    document = np.repeat(np.arange(len(first)), width)
+    place = np.arange(len(document)) - (np.cumsum(width) - width)[document]
+    return first[document] + np.minimum(place, count[document] - 1), place < count[document]
 
 
 def _pieces(width: Ints, most: int) -> Iterator[slice]:
