@@ -57,3 +57,16 @@ def test_a_label_that_is_never_in_the_top_k_has_no_documents():
     assert len(kept) == 0
     kept, _ = overtaking(np.zeros(40, np.int64), low, high, np.zeros(40), 1, 21)
     assert len(kept) == 40
+
+
+def test_a_tie_counts_as_ahead():
+    kept, _ = overtaking(np.zeros(2, np.int64), np.full(2, -5e-13), np.array([-5e-13, -1.0]), np.zeros(2), 1, 1)
+    assert kept.tolist() == [0, 1]
+
+
+def test_nothing_is_listed_where_k_are_ahead_all_the_way():
+    low, high = np.array([1.0, 1.0, 1.0, -1.0, 1.0]), np.array([1.0, 1.0, -1.0, 1.0, -1.0])
+    line = np.array([0, 0, 0, 0, 1])
+    kept, ahead = overtaking(line, low, high, np.zeros(5), 2, 2)
+    assert kept.tolist() == [4]
+    assert ahead.tolist() == [2, 0]

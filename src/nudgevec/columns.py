@@ -20,7 +20,7 @@ from nudgevec.tiles import Singles, error_of
 # Labels tend to overtake others early on their rays, in this part of all angles. (And what still documents reach
 # falls to zero along the whole ray.)
 _EARLY = 0.35
-# No more rays than this are looked at as they are.
+# Up to so many rays are looked at in one interval.
 _FEW = 1 << 10
 
 

@@ -28,8 +28,8 @@ def overtaking(line: Ints, low: Floats, high: Floats, off: Floats, lines: int, k
     meet = np.flatnonzero(~above & (np.maximum(low, high) >= -off) & (left[line] > 0))
     line, low, high, off = line[meet], low[meet], high[meet], off[meet]
 
-    # Those who fall behind leave, the others come. As seen from the end where it is ahead, each is surely ahead up
-    # to here, and surely behind from there on.
+    # Those who fall behind leave, the others come. One who leaves is surely ahead before ``sure`` of the way and surely
+    # behind after ``reach`` of it, one who comes surely ahead after ``-sure`` and surely behind before ``-reach``.
     change = np.abs(low - high)
     moves = change > 0
     sure, reach = (np.full(len(line), odd) for odd in (-np.inf, np.inf))
