@@ -19,6 +19,7 @@ from nudgevec import parallel
 from nudgevec.columns import Columns
 from nudgevec.cutting import Leaf, Node, cut, label_range
 from nudgevec.engines.base import Met
+from nudgevec.errors import VectorError
 from nudgevec.known import Known, exact_curves
 from nudgevec.labels import Labels
 from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, entries, kth_largest
@@ -44,6 +45,8 @@ _CENTRAL_THREADS = 4
 _WIDTHS = 32, 256
 # Labels are given up when they are this much below, in parts of their scores: more than rounding to float32 takes.
 _ROOM = 1e-6
+# Scores are filtered in float32.
+_HIGHEST = 1e30
 # One level for each line of a table.
 _EACH = slice(None), None
 
@@ -85,6 +88,10 @@ class Cutter:
         # Asked for last: the scan may be under way.
         still = scan.still(motion.rows)
         self.still = Nearest(still.row, still.score / (1.0 if motion.turns else motion.scale))
+        high = self.still.row[np.abs(self.still.score) > _HIGHEST]
+        if len(high):
+            where = scan.reader.name(int(high[0]))
+            raise VectorError(f"documents: {where} is 1e30 times as long as those that move; rescale the vectors")
         known = known.and_resting(labels, motion, self.still)
         self.known = known.where(self._hopeful(known))
         self.asked = self.known.query[begins(self.known.query)]
