@@ -45,7 +45,7 @@ _CENTRAL_THREADS = 4
 _WIDTHS = 32, 256
 # Labels are given up when they are this much below, in parts of their scores: more than rounding to float32 takes.
 _ROOM = 1e-6
-# Scores are filtered in float32.
+# Higher scores, with the length of a moving document for a unit, are too near to what float32 can hold.
 _HIGHEST = 1e30
 # One level for each line of a table.
 _EACH = slice(None), None
@@ -153,6 +153,7 @@ class Cutter:
         low, high = (np.repeat(ends, len(asked)) for ends in (angles[:-1], angles[1:]))
         labelled = Layout(known.query, len(asked)).curves(self._label_curves(known))
         rests = self._still_curves(self.still.score[asked])
+        # They come as they are between the first angle and the last.
         if intervals > 1:
             labelled, rests = (each.tiled(intervals).between(low, high) for each in (labelled, rests))
         k = np.full(len(low), self.k)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from nudgevec.rows import Floats, Ints
-from nudgevec.sorting import begins, sorted_places
+from nudgevec.sorting import begins, sorted_within
 
 # More than counts as a tie.
 _ROOM = 1e-9
@@ -24,8 +24,8 @@ def overtaking(line: Ints, low: Floats, high: Floats, off: Floats, lines: int, k
     off = off + _ROOM
     above = np.minimum(low, high) > off
     ahead = np.bincount(line[above], minlength=lines)
-    left = k - ahead
-    meet = np.flatnonzero(~above & (np.maximum(low, high) >= -off) & (left[line] > 0))
+    free = k - ahead
+    meet = np.flatnonzero(~above & (np.maximum(low, high) >= -off) & (free[line] > 0))
     line, low, high, off = line[meet], low[meet], high[meet], off[meet]
 
     # Those who fall behind leave, the others come. One who leaves is surely ahead before ``sure`` of the way and surely
@@ -36,15 +36,13 @@ def overtaking(line: Ints, low: Floats, high: Floats, off: Floats, lines: int, k
     np.divide(low - off, change, out=sure, where=moves)
     np.divide(low + off, change, out=reach, where=moves)
 
-    # Where as many are ahead as there is room for, the label is out of the top k.
+    # Where as many of a kind are ahead as there are free places in the top k, the label is out of it.
     group = 2 * line + (low < high)
     out = np.full(2 * lines, -np.inf)
-    room = np.repeat(left, 2)
-    full = np.flatnonzero((np.bincount(group, minlength=2 * lines) >= room)[group])
-    order = full[np.argsort(-sure[full])]
-    order = order[sorted_places(group[order])]
+    full = np.flatnonzero(np.bincount(group)[group] >= free[line])
+    order = full[sorted_within(group[full], -sure[full])]
     first = np.flatnonzero(begins(group[order]))
     some = group[order[first]]
-    out[some] = sure[order[first + room[some] - 1]]
+    out[some] = sure[order[first + free[some // 2] - 1]]
     never = out[::2] + out[1::2] > 0
     return meet[(reach >= out[group]) & ~never[line]], ahead

@@ -25,7 +25,7 @@ from nudgevec.metrics import Metric
 from nudgevec.motion import bulged, height
 from nudgevec.parallel import ordered
 from nudgevec.rows import Floats, Ints
-from nudgevec.sorting import distinct, sorted_places
+from nudgevec.sorting import distinct, sorted_places, sorted_within
 
 # Scores are inner products of vectors of about unit length in float64: above their rounding errors, and
 # far below any difference that a float32 vector can express.
@@ -191,9 +191,7 @@ def _rank_events_of(
 
     entry, angle, step = np.concatenate(who), np.concatenate(phi), np.concatenate(change)
     # At one angle ranks first get worse, then better: a rank never passes through zero.
-    order = sorted_places(1 - step)
-    order = order[np.argsort(angle[order], kind="stable")]
-    order = order[sorted_places(entry[order])]
+    order = _in_order(entry, angle, step)
     entry, angle, step = entry[order], angle[order], step[order]
     running_sum = np.cumsum(step)
     begins = np.searchsorted(entry, np.arange(len(entries)))
@@ -211,6 +209,12 @@ def _rank_events_of(
         after[near],
         np.concatenate(touches),
     )
+
+
+def _in_order(group: Ints, angle: Floats, step: Ints) -> Ints:
+    """By group and angle; at one angle steps up (+1) come before steps down (-1)."""
+    up_first = sorted_places(1 - step)
+    return up_first[sorted_within(group[up_first], angle[up_first])]
 
 
 Curve3 = tuple[Floats, Floats, Floats]
@@ -313,7 +317,7 @@ class _Values:
         threshold = np.minimum(ranks.before, ranks.after) - 1
         step = ranks.before - ranks.after  # +1: one more label within the threshold
         key = where * k + threshold
-        order = np.lexsort((-step, ranks.phi, key))
+        order = _in_order(key, ranks.phi, step)
         key, step, phi = key[order], step[order], ranks.phi[order]
         running = np.cumsum(step)
         begins = np.searchsorted(key, key)
