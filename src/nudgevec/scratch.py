@@ -53,11 +53,14 @@ def _in_large_pages(size: int) -> npt.NDArray[np.uint8]:
 
 
 def keep_what_is_freed() -> None:
-    """Have the C library keep the memory of arrays for the next ones, instead of giving it back to the system.
+    """Have the C library keep the memory of arrays for the next ones, instead of giving it back to the system, and have
+    what the next ones need come in large pages.
 
-    GNU's does so for arrays up to the size of the largest one it has seen freed, or 32 MB; this one is never touched.
+    GNU's keeps arrays up to the size of the largest one it has seen freed, or 32 MB. From then on, an array comes from
+    the memory that it keeps, and NumPy asks for large pages there. Neither of these two is ever touched.
     """
     np.empty(31 << 20, np.uint8)
+    np.empty(30 << 20, np.uint8)
 
 
 def taken_rows(name: str, vectors: Array, rows: Ints) -> Array:
