@@ -26,6 +26,8 @@ from nudgevec.sorting import begins, sorted_places
 # Numbers added up at a time, and labels of one document at most.
 _AT_A_TIME = 1 << 19
 _CHUNK = 1 << 9
+# Sums may come up to this.
+_LARGEST = 1e300
 # Documents whose numbers of labels are between two of these are added up together.
 _STEPS = np.append(np.rint(1.2 ** np.arange(35)), _CHUNK)
 
@@ -62,10 +64,17 @@ def gather(labels: Labels, queries: Queries) -> Pull:
     label = order[label]
     query, weight = labels.query[label], np.where(there, labels.weight[label], 0.0)
     del order, label, there
+    document = np.repeat(by_count, width)
+    mass = np.bincount(document, np.abs(weight) * queries.length[query], minlength=len(rows)).astype(np.float64)
+    pushed = np.bincount(document, weight < 0, minlength=len(rows)) > 0
+    del document
+    # No sum on the way is larger than that.
+    if not mass.max(initial=0.0) < _LARGEST:
+        raise LabelError("training queries: labels times query vectors are too large to add up; scale them down")
 
     total = np.empty((len(rows), dim))
-    finite = [True]
-    pieces = list(_pieces(width, max(1, _AT_A_TIME // dim)))
+    # Long ones first: at the end no thread waits for long.
+    pieces = list(_pieces(width, max(1, _AT_A_TIME // dim)))[::-1]
 
     def added_up(some: slice, documents: int) -> Floats:
         asked = taken_rows("queries", vectors, query[some]).reshape(documents, -1, dim)
@@ -77,17 +86,9 @@ def gather(labels: Labels, queries: Queries) -> Pull:
             documents, stop = piece.stop - piece.start, int(end[piece.stop - 1])
             start = stop - documents * int(width[piece.start])
             parts = (slice(start + some.start, start + some.stop) for some in slices(stop - start, documents * _CHUNK))
-            sums = reduce(np.add, (added_up(some, documents) for some in parts))
-            total[by_count[piece]] = sums
-            finite.append(bool(np.isfinite(sums).all()))
+            total[by_count[piece]] = reduce(np.add, (added_up(some, documents) for some in parts))
 
     everywhere(add_up, len(pieces), 1)
-
-    document = np.repeat(by_count, width)
-    mass = np.bincount(document, np.abs(weight) * queries.length[query], minlength=len(rows)).astype(np.float64)
-    if not (np.isfinite(mass).all() and all(finite)):
-        raise LabelError("training queries: labels times query vectors are too large to add up; scale them down")
-    pushed = np.bincount(document, weight < 0, minlength=len(rows)) > 0
     return Pull(rows, total, mass, count, pushed)
 
 
