@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
-from nudgevec import NudgeM, NudgeN, columns, cutting
+from nudgevec import NudgeM, NudgeN, cells, columns, cutting, sweep
 from nudgevec.tiles import error_of
 from problems import METRICS, problems
 
@@ -38,9 +38,18 @@ SOMEWHERE = st.lists(st.floats(0, 1), min_size=4, max_size=4)
 
 
 @METHODS
-@given(problem=problems(), metric=st.sampled_from(METRICS), where=SOMEWHERE)
-def test_curve_equals_brute_force(method, move, problem, metric, where):
-    check(method, move, problem, f"{metric}@{problem.k}", where)
+@given(problem=problems(), metric=st.sampled_from(METRICS), where=SOMEWHERE, as_if_large=st.booleans())
+def test_curve_equals_brute_force(method, move, problem, metric, where, as_if_large):
+    with pytest.MonkeyPatch.context() as patched:
+        if as_if_large:
+            no_short_cuts(patched)
+        check(method, move, problem, f"{metric}@{problem.k}", where)
+
+
+def no_short_cuts(patched):
+    """Small problems are treated as large ones are."""
+    patched.setattr(cells, "_FEW_LISTED", 0)
+    patched.setattr(sweep, "_OFTEN", 0)
 
 
 @METHODS
@@ -49,6 +58,7 @@ def test_curve_equals_brute_force(method, move, problem, metric, where):
 def test_curve_equals_brute_force_however_finely_cut(method, move, problem, metric, where):
     """Larger problems, with every interval cut as often as it can be."""
     with pytest.MonkeyPatch.context() as patched:
+        no_short_cuts(patched)
         patched.setattr(columns, "_FEW", 0)
         patched.setattr(cutting, "_CELL_PAIRS", 0)
         patched.setattr(cutting, "_CELL_SPARE", -1000)
@@ -94,10 +104,13 @@ def check(method, move, problem, metric, where):
     assert np.isfinite(tuner.transform(problem.documents)).all()
 
 
-def test_a_label_out_of_the_top_k_does_not_count_though_its_score_is_off(monkeypatch):
+@pytest.mark.parametrize("as_if_large", [False, True])
+def test_a_label_out_of_the_top_k_does_not_count_though_its_score_is_off(monkeypatch, as_if_large):
     """One label (y) is about to fall below two documents at rest, the other one (z) is just out of their reach. z is so
     long that its float32 scores are off by more than those of documents at rest: in some problems they reach y."""
     monkeypatch.setattr(columns, "_FEW", 0)
+    if as_if_large:
+        no_short_cuts(monkeypatch)
     dim, long, middle = 64, 1e4, columns._EARLY * math.pi / 2
     off, off_at_rest = error_of(dim + 32) * 1.5 / math.cos(math.pi / 4), error_of(32)
     for seed in range(20):

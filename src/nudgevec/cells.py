@@ -47,6 +47,8 @@ _WIDTHS = 32, 256
 _ROOM = 1e-6
 # Higher scores, with the length of a moving document for a unit, are too near to what float32 can hold.
 _HIGHEST = 1e30
+# So many documents are scored again sooner than cutting would leave some of them out.
+_FEW_LISTED = 256
 # One level for each line of a table.
 _EACH = slice(None), None
 
@@ -181,7 +183,10 @@ class Cutter:
             alone = (begun.alive.sum(axis=1) == 1)[listed.line]
             leaves.append(self._overtaking(begun, listed, np.flatnonzero(alone)))
             listed = listed.some(np.flatnonzero(~alone))
-        leaves += cut(self._roots(begun, listed), self.motion, self.k)
+        if len(listed.line) > _FEW_LISTED:
+            leaves += cut(self._roots(begun, listed), self.motion, self.k)
+        else:
+            leaves.append(_leaf(begun, listed.line, listed.column, np.zeros(len(begun.low), np.int64)))
         return _exact_cells(leaves, self.asked[begun.group], self.queries, self.motion, self.still, begun.known)
 
     def _listed(self, begun: _Begun, met: list[Met]) -> _Listed:
@@ -212,8 +217,7 @@ class Cutter:
         )
         off = curves.slack[which].astype(np.float64) + of_label.slack[line]
         kept, ahead = overtaking(line, low, high, off, len(label), self.k)
-        line, column = line[kept], listed.column[which[kept]]
-        return Leaf(line % begun.queries, column, begun.low[line], begun.high[line], ahead[line])
+        return _leaf(begun, line[kept], listed.column[which[kept]], ahead)
 
     def _roots(self, begun: _Begun, listed: _Listed) -> Iterator[Node]:
         """Lines with few documents apart from those with many."""
@@ -303,6 +307,11 @@ class _Listed(NamedTuple):
 
     def some(self, which: Ints) -> _Listed:
         return _Listed(self.line[which], self.column[which], self.curves.some(which))
+
+
+def _leaf(begun: _Begun, line: Ints, column: Ints, ahead: Ints) -> Leaf:
+    """Documents in whole lines, of which so many more are ahead."""
+    return Leaf(line % begun.queries, column, begun.low[line], begun.high[line], ahead[line])
 
 
 def _exact_cells(

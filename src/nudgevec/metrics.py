@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.errors import OptionError
+from nudgevec.sorting import sorted_within
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -78,7 +79,7 @@ class Metric:
             return np.repeat(1.0 / count, count)
         if self.name == "capped_recall":
             return np.repeat(1.0 / np.minimum(count, self.k), count)
-        by_grade = np.lexsort((-grade, query))
+        by_grade = sorted_within(query, -grade)
         position = np.arange(len(query)) - np.repeat(first, count)
         gain = np.where(position < self.k, grade[by_grade] / np.log2(position + 2.0), 0.0)
         ideal = np.add.reduceat(gain, first)

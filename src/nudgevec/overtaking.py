@@ -10,10 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from nudgevec.rows import Floats, Ints
-from nudgevec.sorting import begins, sorted_within
+from nudgevec.sorting import begins, sorted_places
 
 # More than counts as a tie.
 _ROOM = 1e-9
+# Of the way.
+_PARTS = 1 << 14
 
 
 def overtaking(line: Ints, low: Floats, high: Floats, off: Floats, lines: int, k: int) -> tuple[Ints, Ints]:
@@ -36,13 +38,16 @@ def overtaking(line: Ints, low: Floats, high: Floats, off: Floats, lines: int, k
     np.divide(low - off, change, out=sure, where=moves)
     np.divide(low + off, change, out=reach, where=moves)
 
-    # Where as many of a kind are ahead as there are free places in the top k, the label is out of it.
+    # Where as many of a kind are ahead as there are free places in the top k, the label is out of it. Round numbers are
+    # sorted faster, and to have it out a little less far only keeps more documents.
     group = 2 * line + (low < high)
     out = np.full(2 * lines, -np.inf)
     full = np.flatnonzero(np.bincount(group)[group] >= free[line])
-    order = full[sorted_within(group[full], -sure[full])]
-    first = np.flatnonzero(begins(group[order]))
-    some = group[order[first]]
-    out[some] = sure[order[first + free[some // 2] - 1]]
+    kind, place = group[full], np.floor(_PARTS * np.clip(sure[full], -2, 1)).astype(np.int64)
+    order = sorted_places(_PARTS - place)
+    order = order[sorted_places(kind[order])]
+    kind, place = kind[order], place[order]
+    first = np.flatnonzero(begins(kind))
+    out[kind[first]] = place[first + free[kind[first] // 2] - 1] / _PARTS
     never = out[::2] + out[1::2] > 0
     return meet[(reach >= out[group]) & ~never[line]], ahead

@@ -29,13 +29,13 @@ def begins(numbers: Array) -> npt.NDArray[np.bool_]:
 
 def distinct(numbers: Array) -> Array:
     """Each number once, sorted."""
-    ordered = np.sort(numbers)
+    # "stable" is fast where long stretches are in order already.
+    ordered = np.sort(numbers, kind="stable")
     return ordered[begins(ordered)]
 
 
 def numbered(numbers: Array) -> tuple[Array, Ints]:
     """Each number once, sorted, and which of these every number is."""
-    # "stable" is fast where long stretches are in order already.
     order = np.argsort(numbers, kind="stable")
     ordered = numbers[order]
     new = begins(ordered)

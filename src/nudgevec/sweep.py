@@ -25,7 +25,7 @@ from nudgevec.metrics import Metric
 from nudgevec.motion import bulged, height
 from nudgevec.parallel import ordered
 from nudgevec.rows import Floats, Ints
-from nudgevec.sorting import distinct, sorted_places, sorted_within
+from nudgevec.sorting import distinct, sorted_places
 
 # Scores are inner products of vectors of about unit length in float64: above their rounding errors, and
 # far below any difference that a float32 vector can express.
@@ -33,6 +33,8 @@ TIE = 1e-12
 # Crossings that fall together on paper come out this close at most; they are one edge of the curve.
 SAME_ANGLE = 1e-12
 _PAIRS = 1 << 17
+# Documents that are compared with more labels than this, on average, are worth a look at which of them they can meet.
+_OFTEN = 2
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,8 @@ def sweep(cutter: Cutter, labels: Labels, metric: Metric, end: float) -> Steps:
     nothing = np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
     parts = zip(nothing, *ordered(walk, cutter.groups(), cutter.threads), strict=True)
     angle, query, delta, crossings = (np.concatenate(part) for part in parts)
-    # In whichever order those at the same angle come: they are added up.
-    order = np.argsort(angle)
+    # Most of them come sorted, group by group.
+    order = np.argsort(angle, kind="stable")
     return Steps(angle[order], query[order], delta[order], distinct(crossings), at_zero, 2.0**-bits)
 
 
@@ -117,10 +119,10 @@ def _rank_events(cells: Cells, k: int) -> tuple[Ints, _Ranks]:
     cell_of = np.repeat(np.arange(len(size)), size)
     entries = np.flatnonzero(cells.label >= 0)
     rivals = size[cell_of[entries]]
-    lower, upper = _bounds(cells, cell_of)
+    bound = np.concatenate([[0], np.cumsum(rivals)])
+    lower, upper = _bounds(cells, cell_of) if bound[-1] > _OFTEN * len(cell_of) else _no_bounds(cells)
     parts: list[_Ranks] = []
     begin = 0
-    bound = np.concatenate([[0], np.cumsum(rivals)])
     while begin < len(entries):
         end = max(begin + 1, int(np.searchsorted(bound, bound[begin] + _PAIRS, side="right")) - 1)
         parts.append(_rank_events_of(cells, cell_of, lower, upper, entries[begin:end], rivals[begin:end], begin, k))
@@ -140,6 +142,11 @@ def _bounds(cells: Cells, cell_of: Ints) -> tuple[Floats, Floats]:
     lower, upper = bulged(np.minimum(*ends), np.maximum(*ends), arc)
     room = 10 * TIE + 1e-12 * np.hypot(cells.score, cells.slope)
     return lower - room, upper + room
+
+
+def _no_bounds(cells: Cells) -> tuple[Floats, Floats]:
+    """The same, where it would take longer to find out than it could save."""
+    return np.full(len(cells.score), -np.inf), np.full(len(cells.score), np.inf)
 
 
 def _rank_events_of(
@@ -191,12 +198,14 @@ def _rank_events_of(
 
     entry, angle, step = np.concatenate(who), np.concatenate(phi), np.concatenate(change)
     # At one angle ranks first get worse, then better: a rank never passes through zero.
-    order = _in_order(entry, angle, step)
+    order = _by_angle(angle, step)
     entry, angle, step = entry[order], angle[order], step[order]
-    running_sum = np.cumsum(step)
-    begins = np.searchsorted(entry, np.arange(len(entries)))
+    order = sorted_places(entry)
+    running_sum = np.cumsum(step[order])
+    begins = np.searchsorted(entry[order], np.arange(len(entries)))
     offset = np.concatenate([[0], running_sum])[begins]
-    after = first[entry] + running_sum - offset[entry]
+    after = first[entry] - offset[entry]
+    after[order] += running_sum
     last = first + np.bincount(entry, step, minlength=len(entries)).astype(np.int64)
     near = np.minimum(after, after - step) <= k
     return _Ranks(
@@ -211,10 +220,10 @@ def _rank_events_of(
     )
 
 
-def _in_order(group: Ints, angle: Floats, step: Ints) -> Ints:
-    """By group and angle; at one angle steps up (+1) come before steps down (-1)."""
+def _by_angle(angle: Floats, step: Ints) -> Ints:
+    """In the order of the angles; at one angle steps up (+1) come before steps down (-1)."""
     up_first = sorted_places(1 - step)
-    return up_first[sorted_within(group[up_first], angle[up_first])]
+    return up_first[np.argsort(angle[up_first], kind="stable")]
 
 
 Curve3 = tuple[Floats, Floats, Floats]
@@ -317,7 +326,8 @@ class _Values:
         threshold = np.minimum(ranks.before, ranks.after) - 1
         step = ranks.before - ranks.after  # +1: one more label within the threshold
         key = where * k + threshold
-        order = _in_order(key, ranks.phi, step)
+        order = _by_angle(ranks.phi, step)
+        order = order[sorted_places(key[order])]
         key, step, phi = key[order], step[order], ranks.phi[order]
         running = np.cumsum(step)
         begins = np.searchsorted(key, key)
