@@ -135,20 +135,16 @@ class NumpyMeeting:
     def among(self, queries: Floats, bars: list[Bars], k: int) -> list[Met]:
         shape = len(queries), len(self.columns)
         first, last = (self.scratch.room(name, shape, np.float32) for name in ("scores", "last"))
-        found: dict[int, list[Met]] = {}
 
-        def meet(part: slice) -> None:
+        def multiply(part: slice) -> None:
             asked = queries[part].astype(np.float32)
             np.matmul(asked, self.first.T, out=first[part])
             np.matmul(asked, self.last.T, out=last[part])
-            for some in handfuls(len(asked), len(self.columns)):
-                lines = slice(part.start + some.start, part.start + some.stop)
-                found[lines.start] = self._among(first, last, bars, k, lines)
 
         # On threads of our own: those of a BLAS wait in a loop for more, and keep a core from others.
         threads = min(parallel.FEW, parallel.cores())
-        everywhere(meet, len(queries), max(_FEWEST_QUERIES, -(-len(queries) // (2 * threads))))
-        parts = (found[start] for start in sorted(found))
+        everywhere(multiply, len(queries), max(_FEWEST_QUERIES, -(-len(queries) // (2 * threads))))
+        parts = [self._among(first, last, bars, k, lines) for lines in handfuls(*shape)]
         return [Met.joined(each) for each in zip(*parts, strict=True)]
 
     def _among(self, first: Singles, last: Singles, bars: list[Bars], k: int, lines: slice) -> list[Met]:
