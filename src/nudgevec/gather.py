@@ -49,8 +49,15 @@ def gather(labels: Labels, queries: Queries) -> Pull:
     """Sum the weighted training queries of every labelled document."""
     # Labels come sorted by query, which stays the order within a document.
     order = sorted_places(labels.row)
-    first = np.flatnonzero(begins(labels.row[order]))
-    rows, count = labels.row[order[first]], np.diff(first, append=len(order))
+    query, row, weight = labels.query[order], labels.row[order], labels.weight[order]
+    del order
+    first = np.flatnonzero(begins(row))
+    rows, count = row[first], np.diff(first, append=len(row))
+    mass: Floats = np.add.reduceat(np.abs(weight) * queries.length[query], first)
+    pushed = np.minimum.reduceat(weight, first) < 0
+    # No sum on the way is larger than that.
+    if not mass.max(initial=0.0) < _LARGEST:
+        raise LabelError("training queries: labels times query vectors are too large to add up; scale them down")
 
     # Documents with about as many labels come one after the other, as if all had as many as the one with most: a
     # weight of zero changes no sum, whatever the vector. (Single numbers are added up in an order that depends on how
@@ -61,16 +68,8 @@ def gather(labels: Labels, queries: Queries) -> Pull:
     width = _widths(count[by_count]) if dim > 1 else count[by_count]
     end = np.cumsum(width)
     label, there = _padded(first[by_count], count[by_count], width)
-    label = order[label]
-    query, weight = labels.query[label], np.where(there, labels.weight[label], 0.0)
-    del order, label, there
-    document = np.repeat(by_count, width)
-    mass = np.bincount(document, np.abs(weight) * queries.length[query], minlength=len(rows)).astype(np.float64)
-    pushed = np.bincount(document, weight < 0, minlength=len(rows)) > 0
-    del document
-    # No sum on the way is larger than that.
-    if not mass.max(initial=0.0) < _LARGEST:
-        raise LabelError("training queries: labels times query vectors are too large to add up; scale them down")
+    query, weight = query[label], weight[label] * there
+    del row, label, there
 
     total = np.empty((len(rows), dim))
     # Long ones first: at the end no thread waits for long.
@@ -96,23 +95,22 @@ def _widths(count: Ints) -> Ints:
     """The largest of those between the same two steps, for every number of labels (which come sorted). Those above a
     chunk stay as they are."""
     step = np.searchsorted(_STEPS, count)
-    last = np.flatnonzero(np.diff(step, append=-1))
-    return np.where(count > _CHUNK, count, np.repeat(count[last], np.diff(last, prepend=-1)))
+    end = np.append(np.flatnonzero(begins(step))[1:], len(step))
+    return np.where(count > _CHUNK, count, np.repeat(count[end - 1], np.diff(end, prepend=0)))
 
 
 def _padded(first: Ints, count: Ints, width: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """Stretches of so many numbers from ``first`` on, their last ones repeated to make them as long as ``width``; and
     which are not repeated ones."""
-    document = np.repeat(np.arange(len(first)), width)
-    place = np.arange(len(document)) - (np.cumsum(width) - width)[document]
-    return first[document] + np.minimum(place, count[document] - 1), place < count[document]
+    place = np.arange(int(width.sum())) - np.repeat(np.cumsum(width) - width, width)
+    count = np.repeat(count, width)
+    return np.repeat(first, width) + np.minimum(place, count - 1), place < count
 
 
 def _pieces(width: Ints, most: int) -> Iterator[slice]:
     """Stretches of documents of the same width, with ``most`` labels at most where there is more than one document.
     Those with more than a chunk come alone."""
-    edges = np.flatnonzero(np.diff(width, prepend=-1, append=-1)).tolist()
-    for begin, end in pairwise(edges):
+    for begin, end in pairwise([*np.flatnonzero(begins(width)).tolist(), len(width)]):
         size = int(width[begin])
         for part in slices(end - begin, max(1, most // size) if size <= _CHUNK else 1):
             yield slice(begin + part.start, begin + part.stop)
