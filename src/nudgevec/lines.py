@@ -147,8 +147,9 @@ PADDING = tuple(np.float32(value) for value in (-np.inf, 0, 0, -np.inf, -np.inf,
 
 def entries(table: Mask) -> tuple[Ints, Ints]:
     """Line and place of all that is true (``np.nonzero`` of a table takes several times as long)."""
-    line, place = np.divmod(np.flatnonzero(table), max(1, table.shape[1]))
-    return line, place
+    found, width = np.flatnonzero(table), max(1, table.shape[1])
+    line = found // width
+    return line, found - width * line
 
 
 class Target(NamedTuple):

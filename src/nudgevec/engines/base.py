@@ -114,10 +114,7 @@ def many(k: int) -> int:
 
 def crowded(over: Mask, k: int) -> Ints:
     """The lines with so many."""
-    if np.count_nonzero(over) > many(k) * len(over):
-        return np.arange(len(over))
-    count = np.bincount(np.flatnonzero(over) // max(1, over.shape[1]), minlength=len(over))
-    return np.flatnonzero(count > many(k))
+    return np.flatnonzero(over.sum(axis=1, dtype=np.int32) > many(k))
 
 
 def kth_of_maxima(maxima: Singles, k: int) -> Singles:
