@@ -24,7 +24,7 @@ from nudgevec.scratch import taken_rows
 from nudgevec.sorting import begins, sorted_places
 
 # Numbers added up at a time, and labels of one document at most.
-_AT_A_TIME = 1 << 19
+_AT_A_TIME = 3 << 17
 _CHUNK = 1 << 9
 # Sums may come up to this.
 _LARGEST = 1e300
@@ -66,14 +66,14 @@ def gather(labels: Labels, queries: Queries) -> Pull:
     dim = vectors.shape[1]
     by_count = sorted_places(count)
     width = _widths(count[by_count]) if dim > 1 else count[by_count]
-    end = np.cumsum(width)
+    start = np.append(0, np.cumsum(width))
     label, there = _padded(first[by_count], count[by_count], width)
     query, weight = query[label], weight[label] * there
     del row, label, there
 
     total = np.empty((len(rows), dim))
-    # Long ones first: at the end no thread waits for long.
-    pieces = list(_pieces(width, max(1, _AT_A_TIME // dim)))[::-1]
+    # Those with most labels first: at the end no thread waits for long, and no room has to grow.
+    pieces = sorted(_pieces(width, max(1, _AT_A_TIME // dim)), key=lambda some: start[some.start] - start[some.stop])
 
     def added_up(some: slice, documents: int) -> Floats:
         asked = taken_rows("queries", vectors, query[some]).reshape(documents, -1, dim)
@@ -82,9 +82,8 @@ def gather(labels: Labels, queries: Queries) -> Pull:
 
     def add_up(part: slice) -> None:
         for piece in pieces[part]:
-            documents, stop = piece.stop - piece.start, int(end[piece.stop - 1])
-            start = stop - documents * int(width[piece.start])
-            parts = (slice(start + some.start, start + some.stop) for some in slices(stop - start, documents * _CHUNK))
+            documents = piece.stop - piece.start
+            parts = slices(start[piece.stop], documents * _CHUNK, start[piece.start])
             total[by_count[piece]] = reduce(np.add, (added_up(some, documents) for some in parts))
 
     everywhere(add_up, len(pieces), 1)
@@ -112,5 +111,4 @@ def _pieces(width: Ints, most: int) -> Iterator[slice]:
     Those with more than a chunk come alone."""
     for begin, end in pairwise([*np.flatnonzero(begins(width)).tolist(), len(width)]):
         size = int(width[begin])
-        for part in slices(end - begin, max(1, most // size) if size <= _CHUNK else 1):
-            yield slice(begin + part.start, begin + part.stop)
+        yield from slices(end, max(1, most // size) if size <= _CHUNK else 1, begin)

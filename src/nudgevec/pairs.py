@@ -9,7 +9,7 @@ from nudgevec.rows import Array, Floats, Ints, lengths_from, row_dots
 from nudgevec.scratch import wide_rows
 
 # Pairs of vectors multiplied at a time.
-_PAIR_BYTES = 1 << 21
+_PAIR_BYTES = 5 << 17
 # Pairs that a thread takes on at a time; for fewer than four times as many there is one thread only.
 _MANY_PAIRS = 1 << 11
 

@@ -103,10 +103,10 @@ def everywhere(function: Callable[[slice], object], size: int, step: int = 0, th
         raise failed[0]
 
 
-def slices(size: int, step: int) -> Iterator[slice]:
-    """Slices of at most ``step`` rows that together cover ``size`` rows."""
-    for start in range(0, size, step):
-        yield slice(start, min(start + step, size))
+def slices(end: int, step: int, begin: int = 0) -> Iterator[slice]:
+    """Slices of at most ``step`` rows that together cover those from ``begin`` to ``end``."""
+    for start in range(begin, end, step):
+        yield slice(start, min(start + step, end))
 
 
 def cores() -> int:
