@@ -204,18 +204,19 @@ class Cutter:
         line = np.concatenate([line[may], begun.line])
         wanted = np.concatenate([may, np.arange(len(pairs.query), len(column))])
         order = sorted_places(line)
-        return _Listed(line[order], column[wanted[order]], curves.some(wanted[order]))
+        at = wanted[order]
+        return _Listed(line[order], column[at], curves, at)
 
     def _overtaking(self, begun: _Begun, listed: _Listed, which: Ints) -> Leaf:
         """What matters of some of the documents listed, which are in lines with one label."""
-        line, curves = listed.line[which], listed.curves
+        line, curves, at = listed.line[which], listed.curves, listed.at[which]
         label = np.argmax(begun.alive, axis=1)
         of_label = begun.labelled.some((np.arange(len(label)), label))
         low, high = (
-            values[which].astype(np.float64) - theirs[line]
+            values[at].astype(np.float64) - theirs[line]
             for values, theirs in ((curves.at_low, of_label.at_low), (curves.at_high, of_label.at_high))
         )
-        off = curves.slack[which].astype(np.float64) + of_label.slack[line]
+        off = curves.slack[at].astype(np.float64) + of_label.slack[line]
         kept, ahead = overtaking(line, low, high, off, len(label), self.k)
         return _leaf(begun, line[kept], listed.column[which[kept]], ahead)
 
@@ -226,7 +227,7 @@ class Cutter:
         for each in distinct(size[size >= 0]):
             lines, some = np.flatnonzero(size == each), listed.some(np.flatnonzero(size[listed.line] == each))
             layout = Layout(np.searchsorted(lines, some.line), len(lines))
-            yield self._root(begun, lines, layout.table(some.column, 0), layout.curves(some.curves))
+            yield self._root(begun, lines, layout.table(some.column, 0), layout.curves(some.curves.some(some.at)))
 
     def _root(self, begun: _Begun, lines: Ints, columns: Ints, documents: Curves) -> Node:
         labelled = begun.labelled.where(begun.alive, lines)
@@ -299,14 +300,15 @@ class _Begun(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """Documents that may matter in a line, sorted by line."""
+    """Documents that may matter in a line, sorted by line, and where their curves are."""
 
     line: Ints
     column: Ints
     curves: Curves
+    at: Ints
 
     def some(self, which: Ints) -> _Listed:
-        return _Listed(self.line[which], self.column[which], self.curves.some(which))
+        return _Listed(self.line[which], self.column[which], self.curves, self.at[which])
 
 
 def _leaf(begun: _Begun, line: Ints, column: Ints, ahead: Ints) -> Leaf:

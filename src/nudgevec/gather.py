@@ -76,7 +76,7 @@ def gather(labels: Labels, queries: Queries) -> Pull:
     pieces = sorted(_pieces(width, max(1, _AT_A_TIME // dim)), key=lambda some: start[some.start] - start[some.stop])
 
     def added_up(some: slice, documents: int) -> Floats:
-        asked = taken_rows("queries", vectors, query[some]).reshape(documents, -1, dim)
+        asked = taken_rows("rows", vectors, query[some]).reshape(documents, -1, dim)
         sums: Floats = np.einsum("ij,ijd->id", weight[some].reshape(documents, -1), asked)
         return sums
 

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.errors import OptionError
-from nudgevec.sorting import sorted_within
+from nudgevec.sorting import begins, sorted_within
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -73,7 +73,7 @@ class Metric:
         """What each relevant label can contribute; ``query`` is sorted and ``grade`` positive."""
         if self.best_only or len(query) == 0:
             return np.ones(len(query))
-        first = np.flatnonzero(np.diff(query, prepend=-1))
+        first = np.flatnonzero(begins(query))
         count = np.diff(first, append=len(query))
         if self.name == "recall":
             return np.repeat(1.0 / count, count)

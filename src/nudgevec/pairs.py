@@ -9,7 +9,7 @@ from nudgevec.rows import Array, Floats, Ints, lengths_from, row_dots
 from nudgevec.scratch import wide_rows
 
 # Pairs of vectors multiplied at a time.
-_PAIR_BYTES = 5 << 17
+_PAIR_BYTES = 7 << 17
 # Pairs that a thread takes on at a time; for fewer than four times as many there is one thread only.
 _MANY_PAIRS = 1 << 11
 
@@ -33,9 +33,9 @@ def dots_with_each(left: Array, i: Ints, rights: list[Array], j: Ints, *, square
     def multiply(part: slice) -> None:
         for begin in range(part.start, part.stop, step):
             some = slice(begin, min(begin + step, part.stop))
-            ones = wide_rows("left", left, i[some])
+            ones = wide_rows("rows", left, i[some])
             for right, result in zip(rights, results, strict=False):
-                others = wide_rows("right", right, j[some])
+                others = wide_rows("other rows", right, j[some])
                 row_dots(ones, others, result[some])
             if squares:
                 row_dots(others, others, results[-1][some])

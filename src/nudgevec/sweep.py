@@ -171,7 +171,9 @@ def _rank_events_of(
     touches = [np.empty(0)]
     # While both documents are under way, there is one crossing at most and no middle piece.
     running = np.minimum(cells.stop[y], cells.stop[j]) >= high
-    for some, breaks_of in ((np.flatnonzero(running), _breaks_running), (np.flatnonzero(~running), _breaks)):
+    kinds = (running, _breaks_running, _ahead_running), (~running, _breaks, _ahead)
+    for kind, breaks_of, ahead_of in kinds:
+        some = np.flatnonzero(kind)
         if len(some) == 0:
             continue
         curve_y = cells.score[y[some]], cells.slope[y[some]], cells.stop[y[some]]
@@ -179,7 +181,7 @@ def _rank_events_of(
         breaks = breaks_of(curve_j, curve_y, low[some], high[some])
         state = np.full(len(some), -1, np.int8)
         for left, right in pairwise(breaks):
-            ahead = _ahead(curve_j, curve_y, (left + right) / 2).astype(np.int8)
+            ahead = ahead_of(curve_j, curve_y, (left + right) / 2).astype(np.int8)
             wide = right > left
             turn = np.flatnonzero(wide & (state >= 0) & (ahead != state))
             who.append(line[some[turn]])
@@ -187,7 +189,7 @@ def _rank_events_of(
             change.append((ahead[turn] - state[turn]).astype(np.int64))
             below = np.flatnonzero(wide & (state == 0) & (ahead == 0))
             at = left[below]
-            tied = _ahead(_some(curve_j, below), _some(curve_y, below), at)
+            tied = ahead_of(_some(curve_j, below), _some(curve_y, below), at)
             touches.append(at[tied])
             start = wide & (state < 0)
             first += np.bincount(line[some[start]], ahead[start], minlength=len(entries)).astype(np.int64)
@@ -235,6 +237,11 @@ def _some(curve: Curve3, which: Ints) -> Curve3:
 
 def _ahead(j: Curve3, y: Curve3, phi: Floats) -> npt.NDArray[np.bool_]:
     lead: npt.NDArray[np.bool_] = height(*j, phi) - height(*y, phi) >= -TIE
+    return lead
+
+
+def _ahead_running(j: Curve3, y: Curve3, phi: Floats) -> npt.NDArray[np.bool_]:
+    lead: npt.NDArray[np.bool_] = (j[0] - y[0]) * np.cos(phi) + (j[1] - y[1]) * np.sin(phi) >= -TIE
     return lead
 
 
