@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nudgevec.sorting import begins, distinct, numbered, sorted_places
+from nudgevec.sorting import begins, distinct, numbered, sorted_places, sorted_values, sorted_within
 
 LISTS = {
     "none": np.empty(0, np.int64),
@@ -23,6 +23,23 @@ OTHERS = {
 @pytest.mark.parametrize("numbers", LISTS.values(), ids=LISTS.keys())
 def test_sorted_places(numbers):
     assert np.array_equal(sorted_places(numbers), np.argsort(numbers, kind="stable"))
+
+
+VALUES = {
+    "none": np.empty(0),
+    "one": np.array([-7.0]),
+    "all the same": np.full(9, 0.3),
+    "with repetitions": np.random.default_rng(3).standard_normal(300).repeat(2)[::-1],
+    "far apart": np.array([1e150, -1e150, 1e-300, 0.0, -0.0, 1e-300, 3.0, 2.0, 3.0]),
+    "close together": 1 + np.random.default_rng(4).integers(0, 100, 500) * 2.0**-52,
+}
+
+
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES.keys())
+def test_sorted_values(values):
+    assert np.array_equal(sorted_values(values), np.argsort(values, kind="stable"))
+    group = np.random.default_rng(5).integers(0, 7, len(values))
+    assert np.array_equal(sorted_within(group, values), np.lexsort((values, group)))
 
 
 @pytest.mark.parametrize("numbers", [*LISTS.values(), *OTHERS.values()], ids=[*LISTS, *OTHERS])

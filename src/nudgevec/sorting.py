@@ -7,16 +7,29 @@ import numpy.typing as npt
 
 from nudgevec.rows import Array, Floats, Ints
 
+# The largest of the numbers that are sorted by their digits.
+_DIGITS = (1 << 16) - 1
+
 
 def sorted_places(numbers: Ints) -> Ints:
     """Where the smallest of some numbers from 0 on is, the next one and so on; of equals, the first one first."""
     # Small numbers are sorted by their digits, which is faster.
-    return np.argsort(numbers.astype(np.uint16) if numbers.max(initial=0) < 1 << 16 else numbers, kind="stable")
+    return np.argsort(numbers.astype(np.uint16) if numbers.max(initial=0) <= _DIGITS else numbers, kind="stable")
+
+
+def sorted_values(values: Floats) -> Ints:
+    """The same for any finite numbers."""
+    low, high = values.min(initial=np.inf), values.max(initial=-np.inf)
+    if not low < high:
+        return np.arange(len(values))
+    # With their first digits in order, they are nearly sorted already.
+    nearly = sorted_places(((values - low) / (high - low) * _DIGITS).astype(np.int64))
+    return nearly[np.argsort(values[nearly], kind="stable")]
 
 
 def sorted_within(group: Ints, values: Floats) -> Ints:
     """The same for the values of each group, group by group."""
-    order = np.argsort(values, kind="stable")
+    order = sorted_values(values)
     return order[sorted_places(group[order])]
 
 

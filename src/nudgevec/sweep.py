@@ -25,7 +25,7 @@ from nudgevec.metrics import Metric
 from nudgevec.motion import bulged, height
 from nudgevec.parallel import ordered
 from nudgevec.rows import Floats, Ints
-from nudgevec.sorting import distinct, sorted_places
+from nudgevec.sorting import distinct, sorted_places, sorted_values
 
 # Scores are inner products of vectors of about unit length in float64: above their rounding errors, and
 # far below any difference that a float32 vector can express.
@@ -225,7 +225,7 @@ def _rank_events_of(
 def _by_angle(angle: Floats, step: Ints) -> Ints:
     """In the order of the angles; at one angle steps up (+1) come before steps down (-1)."""
     up_first = sorted_places(1 - step)
-    return up_first[np.argsort(angle[up_first], kind="stable")]
+    return up_first[sorted_values(angle[up_first])]
 
 
 Curve3 = tuple[Floats, Floats, Floats]
