@@ -122,14 +122,21 @@ class Cutter:
             some = begun[first : first + together]
             asked = self.asked[some[0].group.start : some[-1].group.stop]
             bars = [Bars.joined(each) for each in zip(*(one.bars_of_intervals for one in some), strict=True)]
-            met = self.meeting().among(rows_of(self.queries, asked), bars, self.k)
+            met = self.meeting().among(self._vectors(asked), bars, self.k)
             for one in some:
                 yield partial(self._finish, one, [each.part(one.group, some[0].group.start) for each in met])
 
     def _cells(self, group: slice) -> Cells:
         begun = self._begin(group)
-        queries = rows_of(self.queries, self.asked[group])
+        queries = self._vectors(self.asked[group])
         return self._finish(begun, self.meeting().among(queries, begun.bars_of_intervals, self.k))
+
+    def _vectors(self, asked: Ints) -> Floats:
+        """Some queries, without a copy where they come one after the other."""
+        first, last = int(asked[0]), int(asked[-1])
+        if last - first < len(asked):
+            return self.queries[first : last + 1]
+        return rows_of(self.queries, asked)
 
     def _hopeful(self, known: Known) -> Mask:
         """Which labels come up to the k-th still document somewhere. No others are ever in the top k."""
