@@ -20,7 +20,7 @@ from worker import scratch
 HERE = Path(__file__).parent
 CASE = {"n": 100_000, "d": 384, "train": 20_000, "validation": 2_000, "touched": 10_000}
 TURNS = 5
-SMALL_TURNS = 9
+SMALL_TURNS = 15
 
 
 def measure(**spec):

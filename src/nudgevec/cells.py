@@ -205,6 +205,8 @@ class Cutter:
             moving = moving.between(begun.low[line], begun.high[line])
         at_low, at_high = ((end + moving.slack).astype(np.float64) for end in (moving.at_low, moving.at_high))
         may = np.flatnonzero(self.columns.matter(line, column, at_low, at_high, begun.bars))
+        if len(met) == 1 and len(begun.line) == 0:
+            return _Listed(line[may], column[may], moving, may)
         # All curves one after the other, and which of them are wanted, line by line.
         curves = Curves(*(np.concatenate(each) for each in zip(moving, begun.rests, strict=True)))
         column = np.concatenate([column, len(self.motion) + begun.place])

@@ -139,7 +139,10 @@ class Reader:
     """A corpus seen by row: the library's side of the ids."""
 
     def __init__(self, documents: Corpus | npt.ArrayLike) -> None:
-        self.corpus: Corpus = documents if isinstance(documents, Corpus) else ArrayCorpus(documents)
+        # What is no array is looked at more closely, which takes longer.
+        if isinstance(documents, np.ndarray) or not isinstance(documents, Corpus):
+            documents = ArrayCorpus(documents)
+        self.corpus: Corpus = documents
         self.all_ids = self.corpus.ids
         self.rows = len(self.all_ids)
         self.dim = int(self.corpus.dim)

@@ -72,7 +72,8 @@ class Met(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Iterable[Met]) -> Met:
-        return cls(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        some = list(parts)
+        return some[0] if len(some) == 1 else cls(*(np.concatenate(column) for column in zip(*some, strict=True)))
 
 
 class Meeting(Protocol):
