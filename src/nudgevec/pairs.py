@@ -8,8 +8,10 @@ from nudgevec.parallel import SOME, everywhere
 from nudgevec.rows import Array, Floats, Ints, lengths_from, row_dots
 from nudgevec.scratch import wide_rows
 
-# Pairs of vectors multiplied at a time.
-_PAIR_BYTES = 7 << 17
+# Pairs of vectors multiplied at a time: as many as fit in here, or in less room where they are few (which is not there
+# yet, and to get it takes longer than they do).
+_PAIR_BYTES = 1 << 21
+_FEW_PAIR_BYTES = 7 << 17
 # Pairs that a thread takes on at a time; for fewer than four times as many there is one thread only.
 _MANY_PAIRS = 1 << 11
 
@@ -28,7 +30,8 @@ def pair_dots(left: Array, i: Ints, right: Array, j: Ints, *, cosine: bool = Fal
 def dots_with_each(left: Array, i: Ints, rights: list[Array], j: Ints, *, squares: bool = False) -> list[Floats]:
     """The same with rows of several arrays, and ``squares``: of those of the last array with themselves."""
     results = [np.empty(len(i)) for _ in range(len(rights) + squares)]
-    step = max(1, _PAIR_BYTES // (8 * left.shape[1]))
+    room = _PAIR_BYTES if len(i) >= 4 * _MANY_PAIRS else _FEW_PAIR_BYTES
+    step = max(1, room // (8 * left.shape[1]))
 
     def multiply(part: slice) -> None:
         for begin in range(part.start, part.stop, step):

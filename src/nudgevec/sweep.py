@@ -33,7 +33,7 @@ TIE = 1e-12
 # Crossings that fall together on paper come out this close at most; they are one edge of the curve.
 SAME_ANGLE = 1e-12
 _PAIRS = 1 << 17
-# Documents that are compared with more labels than this, on average, are worth a look at which of them they can meet.
+# Rays that are compared with more labels than this, on average, are worth a look at which of them they can meet.
 _OFTEN = 2
 
 
@@ -120,7 +120,8 @@ def _rank_events(cells: Cells, k: int) -> tuple[Ints, _Ranks]:
     entries = np.flatnonzero(cells.label >= 0)
     rivals = size[cell_of[entries]]
     bound = np.concatenate([[0], np.cumsum(rivals)])
-    lower, upper = _bounds(cells, cell_of) if bound[-1] > _OFTEN * len(cell_of) else _no_bounds(cells)
+    rays = bool((cells.stop >= cells.high[cell_of]).all())
+    lower, upper = _no_bounds(cells) if rays and bound[-1] <= _OFTEN * len(cell_of) else _bounds(cells, cell_of)
     parts: list[_Ranks] = []
     begin = 0
     while begin < len(entries):
