@@ -203,8 +203,11 @@ class Cutter:
         moving = self._moving_curves(pairs)
         if len(met) > 1:
             moving = moving.between(begun.low[line], begun.high[line])
-        at_low, at_high = ((end + moving.slack).astype(np.float64) for end in (moving.at_low, moving.at_high))
-        may = np.flatnonzero(self.columns.matter(line, column, at_low, at_high, begun.bars))
+        may = np.arange(len(line))
+        # Rays have been compared with the labels. They may still stay below k documents at rest, if there are as many.
+        if self.motion.turns or self.still.row.shape[1] >= self.k:
+            at_low, at_high = ((end + moving.slack).astype(np.float64) for end in (moving.at_low, moving.at_high))
+            may = np.flatnonzero(self.columns.matter(line, column, at_low, at_high, begun.bars))
         if len(met) == 1 and len(begun.line) == 0:
             return _Listed(line[may], column[may], moving, may)
         # All curves one after the other, and which of them are wanted, line by line.
@@ -273,14 +276,12 @@ class Cutter:
         """
         moves = known.column < len(self.motion)
         first, last = (known.height(phi).astype(np.float32) for phi in (0.0, self.motion.end))
-        moving = self._moving_curves(Met(known.query[moves], known.column[moves], first[moves], last[moves]))
-        rests = self._still_curves(known.score[~moves])
-        curves = []
-        for one, other in zip(moving, rests, strict=True):
-            values = np.empty(len(moves), np.float32)
-            values[moves], values[~moves] = one, other
-            curves.append(values)
-        labelled = Curves(*curves)
+        labelled = self._moving_curves(Met(known.query, known.column, first, last).where(moves))
+        if not moves.all():
+            rests = self._still_curves(known.score[~moves])
+            both = Curves(*(np.concatenate(each) for each in zip(labelled, rests, strict=True)))
+            # In the order of the labels again.
+            labelled = both.some(np.argsort(sorted_places(1 - moves)))
         return labelled._replace(slack=2 * labelled.slack)
 
 

@@ -52,7 +52,7 @@ def gather(labels: Labels, queries: Queries) -> Pull:
     query, row, weight = labels.query[order], labels.row[order], labels.weight[order]
     del order
     first = np.flatnonzero(begins(row))
-    rows, count = row[first], np.diff(first, append=len(row))
+    rows, count = row[first], np.append(first[1:], len(row)) - first
     mass: Floats = np.add.reduceat(np.abs(weight) * queries.length[query], first)
     pushed = np.minimum.reduceat(weight, first) < 0
     # No sum on the way is larger than that.

@@ -45,20 +45,21 @@ class Queries:
         if not (len(self) and len(others)):
             return 0
         # Equal rows begin and end with equal numbers; others hardly ever do both.
-        marks, back = numbered(_ends(self.vectors))
-        asked = _ends(others.vectors)
+        ours, theirs = _ends(self.vectors), _ends(others.vectors)
         # Most of them differ in their first digits already.
         known = np.zeros(1 << 16, np.bool_)
-        known[marks >> _TO_FIRST] = True
-        alike = np.flatnonzero(known[asked >> _TO_FIRST])
-        closest = np.minimum(np.searchsorted(marks, asked[alike]), len(marks) - 1)
-        same = marks[closest] == asked[alike]
-        alike, closest = alike[same], closest[same]
+        known[ours >> _TO_FIRST] = True
+        alike = np.flatnonzero(known[theirs >> _TO_FIRST])
+        marks, which = numbered(theirs[alike])
+        if len(marks) == 0:
+            return 0
+        closest = np.minimum(np.searchsorted(marks, ours), len(marks) - 1)
+        same = np.flatnonzero(marks[closest] == ours)
         met = np.zeros(len(marks), np.bool_)
-        met[closest] = True
+        met[closest[same]] = True
         wide = np.result_type(self.vectors, others.vectors)
-        seen = set(_fingerprints(others.vectors[alike], wide))
-        return sum(each in seen for each in _fingerprints(self.vectors[met[back]], wide))
+        seen = set(_fingerprints(others.vectors[alike[met[which]]], wide))
+        return sum(each in seen for each in _fingerprints(self.vectors[same], wide))
 
 
 def as_queries(vectors: npt.ArrayLike, dim: int, what: str) -> Queries:

@@ -26,6 +26,8 @@ _NARROWEST = 256
 _TILE_BYTES = 1 << 24
 _QUERIES = 2048
 _FEWEST_QUERIES = 64
+# What columns may be off by is about the same up to this factor.
+_EVEN = 1.5
 
 
 class NumpyEngine:
@@ -131,6 +133,9 @@ class NumpyMeeting:
         self.columns = columns
         self.first, self.last = columns.first, columns.last
         self.scratch = scratch
+        # Where columns are off by about as much, levels are lowered by that, instead of every score raised.
+        least, most = columns.slack.min(initial=np.inf), columns.slack.max(initial=0)
+        self.even = most if most < _EVEN * least else np.float32(0)
 
     def among(self, queries: Floats, bars: list[Bars], k: int) -> list[Met]:
         shape = len(queries), len(self.columns)
@@ -185,7 +190,11 @@ class NumpyMeeting:
             bound *= columns.bulges[interval]
             np.greater_equal(bound, bar[:, None], out=over)
         else:
-            np.greater_equal(np.add(low, columns.slack, out=bound), level.low[:, None], out=over)
             some = self.scratch.room("some", low.shape, np.bool_)
-            over |= np.greater_equal(np.add(high, columns.slack, out=bound), level.high[:, None], out=some)
+            np.greater_equal(self._at_most(low, bound), level.low[:, None] - self.even, out=over)
+            over |= np.greater_equal(self._at_most(high, bound), level.high[:, None] - self.even, out=some)
         return over
+
+    def _at_most(self, height: Singles, room: Singles) -> Singles:
+        """Scores of rays to compare with levels that are lowered where ``even`` is not zero."""
+        return height if self.even else np.add(height, self.columns.slack, out=room)
