@@ -1,9 +1,9 @@
 """Cells: for the documents that move, which of them can matter at which angles.
 
 One (query, interval of angles) with the documents that may change places with a labelled document there
-is a *cell*. Intervals are cut in two until their cells are small. Everything is decided on float32 scores
-with a proven bound on their error, so a cell can only hold too much; its documents are then scored again
-in float64.
+is a *cell*. Intervals are cut in two until their cells are small (``cutting``); straight rays beside a single
+label need no cutting (``overtaking``). Everything is decided on float32 scores with a proven bound on their
+error, so a cell can only hold too much; its documents are then scored again in float64.
 """
 
 from __future__ import annotations

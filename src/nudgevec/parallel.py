@@ -65,11 +65,11 @@ def everywhere(function: Callable[[slice], object], size: int, step: int = 0, th
     """Call ``function`` for slices of some rows that together cover ``size`` rows, on several threads.
 
     They are ``FEW``, or as many as asked for. This one is among them, and none is begun for less than two slices: they
-    are short. Where this is one of several threads already, it takes no more than its share of the cores.
+    are short.
     """
     step = step or ROWS
     remaining = slices(size, step)
-    helpers = min(getattr(_here, "cores", 0) or cores(), threads or FEW, size // (2 * step)) - 1
+    helpers = min(hands(threads or FEW), size // (2 * step)) - 1
     if helpers < 1:
         for part in remaining:
             function(part)
@@ -101,6 +101,12 @@ def everywhere(function: Callable[[slice], object], size: int, step: int = 0, th
             thread.join()
     if failed:
         raise failed[0]
+
+
+def hands(threads: int = FEW) -> int:
+    """How many threads there are for what this one shares out, itself included. Where it is one of several already, it
+    takes no more than its share of the cores."""
+    return min(getattr(_here, "cores", 0) or cores(), threads)
 
 
 def slices(end: int, step: int, begin: int = 0) -> Iterator[slice]:
