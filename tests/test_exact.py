@@ -104,6 +104,23 @@ def check(method, move, problem, metric, where):
     assert np.isfinite(tuner.transform(problem.documents)).all()
 
 
+def test_ties_with_a_label_that_is_never_in_the_top_k_do_not_count(monkeypatch):
+    """One document comes as high as the label of the first query, for an instant, while another is above both of them
+    all the time. That is no crossing for the second query to keep away from, whoever has been looked at."""
+    documents = np.array([[1.0, 0.0, 1e-13], [0.0, 0.0, 1.0], [0.8, 0.6, 0.0]])
+    train = np.array([[0.1, 0.0, 1.0], [0.8, -0.6, 0.0]]), [[1], [2]]
+    others = np.random.default_rng(0).standard_normal((50, 3))
+
+    def gammas():
+        queries = ([[0.6, 0.0, 0.8], other] for other in others)
+        return [NudgeN("recall@1", guard=0).fit(documents, train, (each, [[0], [2]])).gamma_ for each in queries]
+
+    chosen = gammas()
+    assert any(chosen)
+    no_short_cuts(monkeypatch)
+    assert gammas() == chosen
+
+
 @pytest.mark.parametrize("as_if_large", [False, True])
 def test_a_label_out_of_the_top_k_does_not_count_though_its_score_is_off(monkeypatch, as_if_large):
     """One label (y) is about to fall below two documents at rest, the other one (z) is just out of their reach. z is so

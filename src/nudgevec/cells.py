@@ -204,7 +204,8 @@ class Cutter:
         if len(met) > 1:
             moving = moving.between(begun.low[line], begun.high[line])
         may = np.arange(len(line))
-        # Rays have been compared with the labels. They may still stay below k documents at rest, if there are as many.
+        # Rays have been compared with the labels, if not very closely. They may still stay below k documents at rest,
+        # where there are so many; labels that do so are given up and must not be listed (see ``_label_curves``).
         if self.motion.turns or self.still.row.shape[1] >= self.k:
             at_low, at_high = ((end + moving.slack).astype(np.float64) for end in (moving.at_low, moving.at_high))
             may = np.flatnonzero(self.columns.matter(line, column, at_low, at_high, begun.bars))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-from array import array
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -180,12 +179,11 @@ class Reader:
         return found
 
     def _checked_rows(self, wanted: Sequence[Any]) -> Ints:
-        with contextlib.suppress(TypeError, OverflowError):
-            rows: Ints = np.frombuffer(array("q", [*wanted]), np.int64)
-            # To Python, True and False are whole numbers too.
-            truths = any(isinstance(wanted[place], bool) for place in np.flatnonzero(rows < 2).tolist())
-            if not truths and rows.min(initial=0) >= 0 and rows.max(initial=0) < self.rows:
-                return rows
+        if set(map(type, wanted)) == {int}:
+            with contextlib.suppress(OverflowError):
+                rows = np.fromiter(wanted, dtype=np.int64, count=len(wanted))
+                if rows.min() >= 0 and rows.max() < self.rows:
+                    return rows
         odd = [key for key in wanted if not (_is_row(key) and 0 <= key < self.rows)]
         if odd:
             hint = "; grades go into a dict {row: grade}" if isinstance(odd[0], tuple) else ""

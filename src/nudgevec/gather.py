@@ -26,8 +26,8 @@ from nudgevec.sorting import begins, sorted_places
 # Numbers added up at a time, and labels of one document at most.
 _AT_A_TIME = 3 << 17
 _CHUNK = 1 << 9
-# Sums may come up to this.
-_LARGEST = 1e300
+# Masses may come up to this.
+_LARGEST = 1e307
 # Documents whose numbers of labels are between two of these are added up together.
 _STEPS = np.append(np.rint(1.2 ** np.arange(35)), _CHUNK)
 

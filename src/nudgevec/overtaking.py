@@ -39,7 +39,8 @@ def overtaking(line: Ints, low: Floats, high: Floats, off: Floats, lines: int, k
     np.divide(low + off, change, out=reach, where=moves)
 
     # Where as many of a kind are ahead as there are free places in the top k, the label is out of it. Round numbers are
-    # sorted faster, and to have it out a little less far only keeps more documents.
+    # sorted faster, and to have it out a little less far only keeps more documents. (No ``reach`` is below -1, and no
+    # ``sure`` above 1.)
     group = 2 * line + (low < high)
     out = np.full(2 * lines, -np.inf)
     full = np.flatnonzero(np.bincount(group)[group] >= free[line])

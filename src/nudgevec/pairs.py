@@ -8,8 +8,8 @@ from nudgevec.parallel import SOME, everywhere
 from nudgevec.rows import Array, Floats, Ints, lengths_from, row_dots
 from nudgevec.scratch import wide_rows
 
-# Pairs of vectors multiplied at a time: as many as fit in here, or in less room where they are few (which is not there
-# yet, and to get it takes longer than they do).
+# Pairs of vectors multiplied at a time: as many as fit in here. Where they are few, in less: fresh memory takes longer
+# to come than a larger room saves.
 _PAIR_BYTES = 1 << 21
 _FEW_PAIR_BYTES = 7 << 17
 # Pairs that a thread takes on at a time; for fewer than four times as many there is one thread only.

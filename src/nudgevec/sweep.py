@@ -33,7 +33,8 @@ TIE = 1e-12
 # Crossings that fall together on paper come out this close at most; they are one edge of the curve.
 SAME_ANGLE = 1e-12
 _PAIRS = 1 << 17
-# Rays that are compared with more labels than this, on average, are worth a look at which of them they can meet.
+# Documents under way all over their cells are soon compared. Only with more labels than this, on average, is it worth
+# a look at which of those they can meet.
 _OFTEN = 2
 
 
@@ -97,10 +98,10 @@ def sweep(cutter: Cutter, labels: Labels, metric: Metric, end: float) -> Steps:
 
 @dataclass(frozen=True)
 class _Ranks:
-    """Ranks of labelled entries (one line per entry), and the events that change them.
+    """Ranks of labelled entries (one line per entry), and the events that change them within the top k.
 
     Event e: entry ``entry[e]`` (an index into the lines) goes from rank ``before`` to ``after`` at ``phi``.
-    At ``touches`` another document ties with a label for one angle only, without getting ahead.
+    At ``touches`` another document ties with a label in the top k for one angle only, without getting ahead.
     """
 
     at_zero: Ints
@@ -120,8 +121,9 @@ def _rank_events(cells: Cells, k: int) -> tuple[Ints, _Ranks]:
     entries = np.flatnonzero(cells.label >= 0)
     rivals = size[cell_of[entries]]
     bound = np.concatenate([[0], np.cumsum(rivals)])
-    rays = bool((cells.stop >= cells.high[cell_of]).all())
-    lower, upper = _no_bounds(cells) if rays and bound[-1] <= _OFTEN * len(cell_of) else _bounds(cells, cell_of)
+    under_way = bool((cells.stop >= cells.high[cell_of]).all())
+    few = under_way and bound[-1] <= _OFTEN * len(cell_of)
+    lower, upper = _no_bounds(cells) if few else _bounds(cells, cell_of)
     parts: list[_Ranks] = []
     begin = 0
     while begin < len(entries):
@@ -169,7 +171,6 @@ def _rank_events_of(
     line, y, j = line[meet], y[meet], j[meet]
     low, high = cells.low[cell_of[y]], cells.high[cell_of[y]]
     who, phi, change = [np.empty(0, np.int64)], [np.empty(0)], [np.empty(0, np.int64)]
-    touches = [np.empty(0)]
     # While both documents are under way, there is one crossing at most and no middle piece.
     running = np.minimum(cells.stop[y], cells.stop[j]) >= high
     kinds = (running, _breaks_running, _ahead_running), (~running, _breaks, _ahead)
@@ -191,7 +192,9 @@ def _rank_events_of(
             below = np.flatnonzero(wide & (state == 0) & (ahead == 0))
             at = left[below]
             tied = ahead_of(_some(curve_j, below), _some(curve_y, below), at)
-            touches.append(at[tied])
+            who.append(line[some[below[tied]]])
+            phi.append(at[tied])
+            change.append(np.zeros(len(at[tied]), np.int64))
             start = wide & (state < 0)
             first += np.bincount(line[some[start]], ahead[start], minlength=len(entries)).astype(np.int64)
             state = np.where(wide, ahead, state)
@@ -211,6 +214,7 @@ def _rank_events_of(
     after[order] += running_sum
     last = first + np.bincount(entry, step, minlength=len(entries)).astype(np.int64)
     near = np.minimum(after, after - step) <= k
+    touches, near = near & (step == 0), near & (step != 0)
     return _Ranks(
         zero,
         first,
@@ -219,12 +223,12 @@ def _rank_events_of(
         angle[near],
         (after - step)[near],
         after[near],
-        np.concatenate(touches),
+        angle[touches],
     )
 
 
 def _by_angle(angle: Floats, step: Ints) -> Ints:
-    """In the order of the angles; at one angle steps up (+1) come before steps down (-1)."""
+    """In the order of the angles; at one angle steps up (+1) come first, steps down (-1) last."""
     up_first = sorted_places(1 - step)
     return up_first[sorted_values(angle[up_first])]
 

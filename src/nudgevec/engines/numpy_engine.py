@@ -135,7 +135,7 @@ class NumpyMeeting:
         self.scratch = scratch
         # Where columns are off by about as much, levels are lowered by that, instead of every score raised.
         least, most = columns.slack.min(initial=np.inf), columns.slack.max(initial=0)
-        self.even = most if most < _EVEN * least else np.float32(0)
+        self.lowered_by = most if most < _EVEN * least else np.float32(0)
 
     def among(self, queries: Floats, bars: list[Bars], k: int) -> list[Met]:
         shape = len(queries), len(self.columns)
@@ -147,7 +147,7 @@ class NumpyMeeting:
             np.matmul(asked, self.last.T, out=last[part])
 
         # On threads of our own: those of a BLAS wait in a loop for more, and keep a core from others.
-        share = -(-len(queries) // (2 * parallel.hands())) if parallel.hands() > 1 else len(queries)
+        share = len(queries) // (2 * parallel.hands()) if parallel.hands() > 1 else len(queries)
         everywhere(multiply, len(queries), max(_FEWEST_QUERIES, share))
         parts = [self._among(first, last, bars, k, lines) for lines in handfuls(*shape)]
         return [Met.joined(each) for each in zip(*parts, strict=True)]
@@ -191,10 +191,10 @@ class NumpyMeeting:
             np.greater_equal(bound, bar[:, None], out=over)
         else:
             some = self.scratch.room("some", low.shape, np.bool_)
-            np.greater_equal(self._at_most(low, bound), level.low[:, None] - self.even, out=over)
-            over |= np.greater_equal(self._at_most(high, bound), level.high[:, None] - self.even, out=some)
+            np.greater_equal(self._at_most(low, bound), level.low[:, None] - self.lowered_by, out=over)
+            over |= np.greater_equal(self._at_most(high, bound), level.high[:, None] - self.lowered_by, out=some)
         return over
 
     def _at_most(self, height: Singles, room: Singles) -> Singles:
-        """Scores of rays to compare with levels that are lowered where ``even`` is not zero."""
-        return height if self.even else np.add(height, self.columns.slack, out=room)
+        """What scores of rays are at most, or the scores themselves where levels are lowered."""
+        return height if self.lowered_by else np.add(height, self.columns.slack, out=room)
