@@ -19,7 +19,7 @@ import numpy.typing as npt
 from nudgevec.columns import Columns
 from nudgevec.corpus import Reader
 from nudgevec.engines.base import Engine, Meeting, Survivors
-from nudgevec.lines import Target
+from nudgevec.lines import Layout, Target
 from nudgevec.pairs import pair_dots
 from nudgevec.parallel import everywhere
 from nudgevec.rows import Floats, Ints
@@ -167,8 +167,9 @@ class _Shortlist:
         self.found = found
         self.decide = decide
         self.lowest = np.float64(-np.inf) if floor is None else floor[:, None]
-        self.draft = Nearest(found.row.copy(), np.maximum(found.score, self.lowest))
-        self.floor = self.draft.score[:, -1]
+        # The k highest scores that are sure, the lowest of them first.
+        self.draft = np.maximum(found.score[:, ::-1], self.lowest)
+        self.floor = self.draft[:, 0]
         self.room = patience * found.row.size
         self.new: list[Bounded] = []
         self.kept: list[Bounded] = []
@@ -193,14 +194,13 @@ class _Shortlist:
             self._weed()
             self.decide(*self.kept)
             self.kept = []
-            self.draft.row[:] = self.found.row
-            np.maximum(self.found.score, self.lowest, out=self.draft.score)
+            np.maximum(self.found.score[:, ::-1], self.lowest, out=self.draft)
 
     def _raise_floor(self) -> None:
         if self.new:
             new, self.new = _joined(self.new), []
             sure = new.where(new.low > self.floor[new.query])
-            _merge(self.draft, sure.query, sure.row, sure.low)
+            _raise(self.draft, sure.query, sure.low)
             self.kept.append(new.where(new.high >= self.floor[new.query]))
 
     def _weed(self) -> None:
@@ -218,6 +218,18 @@ def _joined(parts: list[Bounded]) -> Bounded:
     return Bounded(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
+def _raise(draft: Floats, query: Ints, score: Floats) -> None:
+    """Put new scores among the highest of their queries, in place."""
+    changed, order, layout = _lines(query, len(draft))
+    scores = np.concatenate([draft[changed], layout.table(score[order], -np.inf)], axis=1)
+    kth = layout.shape[1]
+
+    def keep_highest(part: slice) -> None:
+        draft[changed[part]] = np.partition(scores[part], kth, axis=1)[:, kth:]
+
+    everywhere(keep_highest, len(changed))
+
+
 def _merge(
     found: Nearest,
     query: Ints,
@@ -227,18 +239,9 @@ def _merge(
 ) -> None:
     """Put new scored documents into the lists of their queries, in place."""
     k = found.row.shape[1]
-    many = np.bincount(query, minlength=len(found.row))
-    changed = np.flatnonzero(many)
-    if len(changed) == 0:
-        return
-    count = many[changed]
-    order = sorted_places(query)
-    line = np.repeat(np.arange(len(changed)), count)
-    place = k + np.arange(len(line)) - np.repeat(np.cumsum(count) - count, count)
-    rows = np.full((len(changed), k + int(count.max())), -1, np.int64)
-    scores = np.full(rows.shape, -np.inf)
-    rows[:, :k], scores[:, :k] = found.row[changed], found.score[changed]
-    rows[line, place], scores[line, place] = row[order], score[order]
+    changed, order, layout = _lines(query, len(found.row))
+    rows = np.concatenate([found.row[changed], layout.table(row[order], -1)], axis=1)
+    scores = np.concatenate([found.score[changed], layout.table(score[order], -np.inf)], axis=1)
     if rows.shape[1] > 4 * k:
         bar = np.partition(scores, -k, axis=1)[:, -k]
         target = Target.of(scores >= bar[:, None], np.arange(len(changed)))
@@ -255,3 +258,10 @@ def _merge(
         found.score[changed[part]] = np.take_along_axis(scores[part], best, axis=1)
 
     everywhere(put_in_order, len(changed))
+
+
+def _lines(query: Ints, queries: int) -> tuple[Ints, Ints, Layout]:
+    """The queries that new documents belong to, the documents in the order of those, and a line for each query."""
+    count = np.bincount(query, minlength=queries)
+    changed = np.flatnonzero(count)
+    return changed, sorted_places(query), Layout(np.repeat(np.arange(len(changed)), count[changed]), len(changed))
