@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
-from nudgevec import NudgeM, NudgeN, cells, columns, cutting, sweep
+from nudgevec import NudgeM, NudgeN, columns, cutter, cutting, ranks
 from nudgevec.tiles import error_of
 from problems import METRICS, problems
 
@@ -48,8 +48,8 @@ def test_curve_equals_brute_force(method, move, problem, metric, where, as_if_la
 
 def no_short_cuts(patched):
     """Small problems are treated as large ones are."""
-    patched.setattr(cells, "_FEW_LISTED", 0)
-    patched.setattr(sweep, "_OFTEN", 0)
+    patched.setattr(cutter, "_FEW_LISTED", 0)
+    patched.setattr(ranks, "_OFTEN", 0)
 
 
 @METHODS

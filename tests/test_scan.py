@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nudgevec import NudgeM, NudgeN, cells, cutting, nearest, pairs, parallel, sweep
+from nudgevec import NudgeM, NudgeN, cutter, cutting, nearest, pairs, parallel, ranks
 from nudgevec.corpus import ArrayCorpus, Reader
 from nudgevec.engines import numpy_engine
 from nudgevec.engines.numpy_engine import NumpyEngine
@@ -75,26 +75,28 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
     settings = [
         (numpy_engine, "_TILE_SCORES", 500),
         (numpy_engine, "_QUERIES", 3),
-        (pairs, "_PAIR_BYTES", 1000),
+        (pairs, "_FEW_PAIR_BYTES", 1000),
         (nearest, "_MOST_KEPT", 40),
         (parallel, "ROWS", 3),
-        (cells, "_GROUP_QUERIES", 1),
+        (cutter, "_GROUP_QUERIES", 1),
         (parallel, "cores", lambda: 1),
         (parallel, "cores", lambda: 7),
-        (cells, "_FEWEST_QUERIES", 1),
-        (cells, "_FEWEST_SCORES", 1),
+        (cutter, "_FEWEST_QUERIES", 1),
+        (cutter, "_FEWEST_SCORES", 1),
         (numpy_engine, "_FEWEST_QUERIES", 1),
-        (cells, "_LARGEST_GROUP", 500),
+        (cutter, "_LARGEST_GROUP", 500),
         (cutting, "_CELL_PAIRS", 1),
         (cutting, "_CELL_PAIRS", 10**9),
         (cutting, "_CELL_DEPTH", 3),
         (cutting, "_IN_VAIN", -1),
         (cutting, "_IN_VAIN", 1000),
-        (sweep, "_PAIRS", 5),
+        (ranks, "_PAIRS", 5),
+        (ranks, "_OFTEN", 0),
     ]
     for module, name, value in settings:
         with monkeypatch.context() as patched:
-            patched.setattr(cells, "_GROUP_SCORES", 1 << (9 if name == "_GROUP_QUERIES" else 19))
+            patched.setattr(cutter, "_GROUP_SCORES", 1 << (9 if name == "_GROUP_QUERIES" else 19))
+            patched.setattr(cutter, "_FEW_LISTED", 0)
             patched.setattr(module, name, value)
             tuner = method(metric).fit(documents, train, validation)
         assert tuner.gamma_ == reference.gamma_, name

@@ -19,14 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from nudgevec.errors import OptionError
+from nudgevec.rows import Floats, Ints
 from nudgevec.sorting import begins, sorted_within
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
 
 USUAL = ("ndcg@10", "recall@10", "mrr@10", "success@1")
 """What is measured where nobody says what to measure."""

@@ -18,7 +18,7 @@ def sorted_places(numbers: Ints) -> Ints:
 
 
 def sorted_values(values: Floats) -> Ints:
-    """The same for any numbers that are not farther apart than the largest one there is."""
+    """The same for any numbers whose differences are finite."""
     low, high = values.min(initial=np.inf), values.max(initial=-np.inf)
     if not low < high:
         return np.arange(len(values))

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.cells import Cutter
 from nudgevec.corpus import Corpus, Reader
 from nudgevec.curve import Choice, Curve, choose, trace
+from nudgevec.cutter import Cutter
 from nudgevec.engines import ENGINES, pick
 from nudgevec.errors import LabelError, NotFittedError, NudgeWarning, OptionError, VectorError
 from nudgevec.gather import gather

@@ -147,7 +147,8 @@ class NumpyMeeting:
             np.matmul(asked, self.last.T, out=last[part])
 
         # On threads of our own: those of a BLAS wait in a loop for more, and keep a core from others.
-        share = len(queries) // (2 * parallel.hands()) if parallel.hands() > 1 else len(queries)
+        threads = parallel.hands()
+        share = len(queries) // (2 * threads) if threads > 1 else len(queries)
         everywhere(multiply, len(queries), max(_FEWEST_QUERIES, share))
         parts = [self._among(first, last, bars, k, lines) for lines in handfuls(*shape)]
         return [Met.joined(each) for each in zip(*parts, strict=True)]

@@ -1,0 +1,307 @@
+"""The cutter: for the documents that move, which of them can matter at which angles.
+
+Intervals of angles are cut in two until their cells are small (``cutting``); straight rays beside a single label
+need no cutting (``overtaking``). Everything is decided on float32 scores with a proven bound on their error, so a
+cell can only hold too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from nudgevec import parallel
+from nudgevec.cells import Cells, exact_cells
+from nudgevec.columns import Columns
+from nudgevec.cutting import Leaf, Node, cut, label_range
+from nudgevec.engines.base import Met
+from nudgevec.errors import VectorError
+from nudgevec.known import Known
+from nudgevec.labels import Labels
+from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, entries, kth_largest
+from nudgevec.motion import Motion
+from nudgevec.nearest import Nearest, Scan
+from nudgevec.overtaking import overtaking
+from nudgevec.parallel import ordered
+from nudgevec.rows import Floats, Ints, rows_of
+from nudgevec.sorting import begins, distinct, sorted_places
+from nudgevec.tiles import error_of
+
+# Queries are taken in groups: few enough for their scores to stay in the cache, enough for products to be fast.
+_GROUP_SCORES = 1 << 19
+_GROUP_QUERIES = 512
+_LARGEST_GROUP = 1 << 23
+_FEWEST_QUERIES = 64
+# Less than this is done sooner by one thread than by several.
+_FEWEST_SCORES = 1 << 18
+# Where the scores come from a device, what is left for the host is many short steps: few threads, large groups.
+_CENTRAL_QUERIES = 4096
+_CENTRAL_THREADS = 4
+# Lines are put together by how many documents they have: they are padded to the longest.
+_WIDTHS = 32, 256
+# Labels are given up when they are this much below, in parts of their scores: more than rounding to float32 takes.
+_ROOM = 1e-6
+# Higher scores, with the length of a moving document for a unit, are too near to what float32 can hold.
+_HIGHEST = 1e30
+# So many documents are scored again sooner than cutting would leave some of them out.
+_FEW_LISTED = 256
+# One level for each line of a table.
+_EACH = slice(None), None
+
+
+class Cutter:
+    """Cuts the range of angles into cells, for groups of queries. Where no label can be in the top k there is none.
+
+    ``scan`` has the queries and finds their nearest unmoved documents (k + 1 of them are enough), ``labels`` are the
+    relevant validation labels.
+    """
+
+    def __init__(self, motion: Motion, scan: Scan, labels: Labels, k: int) -> None:
+        self.motion, self.queries, self.k = motion, scan.queries, k
+        self.columns = Columns.of(motion)
+        self.meeting = scan.meeting(self.columns)
+        self.at_once = scan.engine.at_once
+        self.threads = _CENTRAL_THREADS if self.at_once else 0
+        known = Known.moving(labels, scan.queries, motion)
+        # Asked for last: the scan may be under way.
+        still = scan.still(motion.rows)
+        self.still = Nearest(still.row, still.score / (1.0 if motion.turns else motion.scale))
+        high = self.still.row[np.abs(self.still.score) > _HIGHEST]
+        if len(high):
+            where = scan.reader.name(int(high[0]))
+            raise VectorError(f"documents: {where} is 1e30 times as long as those that move; rescale the vectors")
+        known = known.and_resting(labels, motion, self.still)
+        self.known = known.where(self._hopeful(known))
+        self.asked = self.known.query[begins(self.known.query)]
+
+    def groups(self) -> Iterator[Callable[[], Cells]]:
+        """The cells of groups of queries, each to be called for from any thread."""
+        width = max(1, len(self.motion))
+        step = max(_GROUP_SCORES // width, min(_GROUP_QUERIES, _LARGEST_GROUP // width))
+        if self.at_once:
+            step = min(_CENTRAL_QUERIES, self.at_once // width)
+        threads = self.threads or parallel.cores()
+        share = -(-len(self.asked) // threads)
+        step = max(1, min(step, max(share, _FEWEST_QUERIES, _FEWEST_SCORES // width)))
+        # All of about the same size and, where a thread has several, equally many for each.
+        count = max(1, -(-len(self.asked) // step))
+        if count > threads:
+            count = -(-count // threads) * threads
+        step = max(1, -(-len(self.asked) // count))
+        groups = list(parallel.slices(len(self.asked), step))
+        if not self.at_once:
+            yield from (partial(self._cells, group) for group in groups)
+            return
+        begun = list(ordered(self._begin, groups, self.threads))
+        together = max(1, self.at_once // (step * width))
+        for first in range(0, len(begun), together):
+            some = begun[first : first + together]
+            asked = self.asked[some[0].group.start : some[-1].group.stop]
+            bars = [Bars.joined(each) for each in zip(*(one.bars_of_intervals for one in some), strict=True)]
+            met = self.meeting().among(self._vectors(asked), bars, self.k)
+            for one in some:
+                yield partial(self._finish, one, [each.part(one.group, some[0].group.start) for each in met])
+
+    def _cells(self, group: slice) -> Cells:
+        begun = self._begin(group)
+        queries = self._vectors(self.asked[group])
+        return self._finish(begun, self.meeting().among(queries, begun.bars_of_intervals, self.k))
+
+    def _vectors(self, asked: Ints) -> Floats:
+        """Some queries, without a copy where they come one after the other."""
+        first, last = int(asked[0]), int(asked[-1])
+        if last - first < len(asked):
+            return self.queries[first : last + 1]
+        return rows_of(self.queries, asked)
+
+    def _hopeful(self, known: Known) -> Mask:
+        """Which labels come up to the k-th still document somewhere. No others are ever in the top k."""
+        still = self.still.score
+        if still.shape[1] < self.k:
+            return np.ones(len(known.query), np.bool_)
+        kth = still[known.query, self.k - 1]
+        room = _ROOM * (1 + np.abs(kth) + np.hypot(known.score, known.slope))
+        levels = Levels(*((each - room).astype(np.float32) for each in (kth, kth if self.motion.turns else 0.0)))
+        hopeful: Mask = known.score >= levels.low
+        moves = known.column < len(self.motion)
+        first, last = (known.height(phi)[moves] for phi in (0.0, self.motion.end))
+        hopeful[moves] = self.columns.above(known.column[moves], first, last, levels.at(moves))
+        return hopeful
+
+    def _begin(self, group: slice) -> _Begun:
+        asked = self.asked[group]
+        known = self.known.where(slice(*np.searchsorted(self.known.query, [asked[0], asked[-1] + 1])))
+        known = known._replace(query=np.searchsorted(asked, known.query))
+        # Lines are queries in the first interval, then in the second one and so on.
+        angles = np.array(self.columns.angles)
+        intervals = len(angles) - 1
+        low, high = (np.repeat(ends, len(asked)) for ends in (angles[:-1], angles[1:]))
+        labelled = Layout(known.query, len(asked)).curves(self._label_curves(known))
+        rests = self._still_curves(self.still.score[asked])
+        # They come as they are between the first angle and the last.
+        if intervals > 1:
+            labelled, rests = (each.tiled(intervals).between(low, high) for each in (labelled, rests))
+        k = np.full(len(low), self.k)
+        if self.motion.turns:
+            lower, upper = rests.bounds(low, high, turns=True)
+            bar = kth_largest(lower, k)
+            alive, floor, _ = label_range(labelled.bounds(low, high, turns=True), bar)
+            stills, labels = Levels(bar, bar), Levels(floor, floor)
+            matter = upper >= np.maximum(bar, floor)[:, None]
+        else:
+            # The k-th still document is the same one at both ends.
+            stills = Levels(*(kth_largest(height - rests.slack, k) for height in (rests.at_low, rests.at_high)))
+            alive = labelled.reach(stills.at(_EACH)) & (labelled.at_low > -np.inf)
+            below = (height - labelled.slack for height in (labelled.at_low, labelled.at_high))
+            labels = Levels(*(np.where(alive, each, np.float32(np.inf)).min(axis=1, initial=np.inf) for each in below))
+            matter = rests.reach(labels.at(_EACH)) & rests.reach(stills.at(_EACH))
+        line, place = entries(matter)
+        curves = Curves(*(values[line, place] for values in rests))
+        return _Begun(group, known, low, high, Bars(labels, stills), labelled, alive, line, place, curves)
+
+    def _finish(self, begun: _Begun, met: list[Met]) -> Cells:
+        listed = self._listed(begun, met)
+        leaves = []
+        if not self.motion.turns:
+            alone = (begun.alive.sum(axis=1) == 1)[listed.line]
+            leaves.append(self._overtaking(begun, listed, np.flatnonzero(alone)))
+            listed = listed.some(np.flatnonzero(~alone))
+        if len(listed.line) > _FEW_LISTED:
+            leaves += cut(self._roots(begun, listed), self.motion, self.k)
+        else:
+            leaves.append(_leaf(begun, listed.line, listed.column, np.zeros(len(begun.low), np.int64)))
+        return exact_cells(leaves, self.asked[begun.group], self.queries, self.motion, self.still, begun.known)
+
+    def _listed(self, begun: _Begun, met: list[Met]) -> _Listed:
+        """All that may matter."""
+        pairs = Met.joined(each._replace(query=each.query + part * begun.queries) for part, each in enumerate(met))
+        line, column = pairs.query, pairs.column
+        moving = self._moving_curves(pairs)
+        if len(met) > 1:
+            moving = moving.between(begun.low[line], begun.high[line])
+        may = np.arange(len(line))
+        # Rays have been compared with the labels, if not very closely. They may still stay below k documents at rest,
+        # where there are so many; labels that do so are given up and must not be listed (see ``_label_curves``).
+        if self.motion.turns or self.still.row.shape[1] >= self.k:
+            at_low, at_high = ((end + moving.slack).astype(np.float64) for end in (moving.at_low, moving.at_high))
+            may = np.flatnonzero(self.columns.matter(line, column, at_low, at_high, begun.bars))
+        if len(met) == 1 and len(begun.line) == 0:
+            # In the order of the lines already.
+            return _Listed(line[may], column[may], moving, may)
+        # All curves one after the other, and which of them are wanted, line by line.
+        curves = Curves(*(np.concatenate(each) for each in zip(moving, begun.rests, strict=True)))
+        column = np.concatenate([column, len(self.motion) + begun.place])
+        line = np.concatenate([line[may], begun.line])
+        wanted = np.concatenate([may, np.arange(len(pairs.query), len(column))])
+        order = sorted_places(line)
+        at = wanted[order]
+        return _Listed(line[order], column[at], curves, at)
+
+    def _overtaking(self, begun: _Begun, listed: _Listed, which: Ints) -> Leaf:
+        """What matters of some of the documents listed, which are in lines with one label."""
+        line, curves, at = listed.line[which], listed.curves, listed.at[which]
+        label = np.argmax(begun.alive, axis=1)
+        of_label = begun.labelled.some((np.arange(len(label)), label))
+        low, high = (
+            values[at].astype(np.float64) - theirs[line]
+            for values, theirs in ((curves.at_low, of_label.at_low), (curves.at_high, of_label.at_high))
+        )
+        off = curves.slack[at].astype(np.float64) + of_label.slack[line]
+        kept, ahead = overtaking(line, low, high, off, len(label), self.k)
+        return _leaf(begun, line[kept], listed.column[which[kept]], ahead)
+
+    def _roots(self, begun: _Begun, listed: _Listed) -> Iterator[Node]:
+        """Lines with few documents apart from those with many."""
+        count = np.bincount(listed.line, minlength=len(begun.low))
+        size = np.where(count > 0, np.searchsorted(_WIDTHS, count), -1)
+        for each in distinct(size[size >= 0]):
+            lines, some = np.flatnonzero(size == each), listed.some(np.flatnonzero(size[listed.line] == each))
+            layout = Layout(np.searchsorted(lines, some.line), len(lines))
+            yield self._root(begun, lines, layout.table(some.column, 0), layout.curves(some.curves.some(some.at)))
+
+    def _root(self, begun: _Begun, lines: Ints, columns: Ints, documents: Curves) -> Node:
+        labelled = begun.labelled.where(begun.alive, lines)
+        if not self.motion.turns:
+            # Rays fall and rise together. What counts is how they do so beside a label.
+            label = np.argmax(labelled.at_low > -np.inf, axis=1)[:, None]
+            beside = Curves(*(np.take_along_axis(values, label, axis=1) for values in labelled))
+            documents, labelled = documents.less(beside), labelled.less(beside)
+        query, ahead = lines % begun.queries, np.zeros(len(lines), np.int64)
+        return Node(0, query, begun.low[lines], begun.high[lines], ahead, columns, documents, labelled)
+
+    def _moving_curves(self, met: Met) -> Curves:
+        """Curves from scores at both ends of all angles."""
+        stop = self.motion.stop[met.column].astype(np.float32)
+        slope = met.last
+        if self.motion.turns:
+            sine = np.sin(stop)
+            rise = met.last - np.cos(stop) * met.first
+            slope = np.divide(rise, sine, out=np.zeros_like(rise), where=sine > 0)
+        return Curves(met.first, slope, stop, met.first, met.last, self.columns.slack[met.column])
+
+    def _still_curves(self, score: Floats) -> Curves:
+        first = score.astype(np.float32)
+        last = first if self.motion.turns else np.zeros_like(first)
+        slack = np.float32(error_of(32)) * np.maximum(np.abs(first), np.float32(1))
+        stop = np.full_like(first, self.motion.still_stop)
+        return Curves(first, np.zeros_like(first), stop, first, last, slack)
+
+    def _label_curves(self, known: Known) -> Curves:
+        """Curves of the labelled documents, made from float64 scores.
+
+        The same documents may be listed with float32 scores that are off as much as others. Where a label is out of
+        the top k its document must not be listed, or it would count as a label there: hence twice the slack.
+        """
+        moves = known.column < len(self.motion)
+        first, last = (known.height(phi).astype(np.float32) for phi in (0.0, self.motion.end))
+        labelled = self._moving_curves(Met(known.query, known.column, first, last).where(moves))
+        if not moves.all():
+            rests = self._still_curves(known.score[~moves])
+            both = Curves(*(np.concatenate(each) for each in zip(labelled, rests, strict=True)))
+            # In the order of the labels again.
+            labelled = both.some(np.argsort(sorted_places(1 - moves)))
+        return labelled._replace(slack=2 * labelled.slack)
+
+
+class _Begun(NamedTuple):
+    """What is known of a group of queries before looking at the moving documents, interval by interval: its labels,
+    what documents have to come above, and the still documents that may matter as (line, place) with their curves."""
+
+    group: slice
+    known: Known
+    low: Floats
+    high: Floats
+    bars: Bars
+    labelled: Curves
+    alive: Mask
+    line: Ints
+    place: Ints
+    rests: Curves
+
+    @property
+    def queries(self) -> int:
+        return int(self.group.stop - self.group.start)
+
+    @property
+    def bars_of_intervals(self) -> list[Bars]:
+        return [self.bars.at(lines) for lines in parallel.slices(len(self.low), self.queries)]
+
+
+class _Listed(NamedTuple):
+    """Documents that may matter in a line, sorted by line, and where their curves are."""
+
+    line: Ints
+    column: Ints
+    curves: Curves
+    at: Ints
+
+    def some(self, which: Ints) -> _Listed:
+        return _Listed(self.line[which], self.column[which], self.curves, self.at[which])
+
+
+def _leaf(begun: _Begun, line: Ints, column: Ints, ahead: Ints) -> Leaf:
+    """Documents in whole lines, of which so many more are ahead."""
+    return Leaf(line % begun.queries, column, begun.low[line], begun.high[line], ahead[line])

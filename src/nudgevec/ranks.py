@@ -1,0 +1,209 @@
+"""Ranks of labelled documents as functions of the angle: where each begins, and what changes it within its cell.
+
+A score within ``TIE`` of another is a tie, and a tie counts as ahead (the paper asks for a strict inequality).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from nudgevec.cells import Cells
+from nudgevec.motion import bulged, height
+from nudgevec.rows import Floats, Ints
+from nudgevec.sorting import sorted_places, sorted_values
+
+# Scores are inner products of vectors of about unit length in float64: above their rounding errors, and
+# far below any difference that a float32 vector can express.
+TIE = 1e-12
+# Pairs of a label and another document compared at a time.
+_PAIRS = 1 << 17
+# Documents under way all over their cells are soon compared. Only with more labels than this, on average, is it worth
+# a look at which of those they can meet.
+_OFTEN = 2
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Ranks of labelled entries (one line per entry), and the events that change them within the top k.
+
+    Event e: entry ``entry[e]`` (an index into the lines) goes from rank ``before`` to ``after`` at ``phi``.
+    At ``touches`` another document ties with a label in the top k for one angle only, without getting ahead.
+    """
+
+    at_zero: Ints
+    first: Ints
+    last: Ints
+    entry: Ints
+    phi: Floats
+    before: Ints
+    after: Ints
+    touches: Floats
+
+
+def rank_events(cells: Cells, k: int) -> tuple[Ints, Ranks]:
+    """Rank of every labelled entry of every cell, as a function of the angle within the cell."""
+    size = np.diff(cells.start)
+    cell_of = np.repeat(np.arange(len(size)), size)
+    entries = np.flatnonzero(cells.label >= 0)
+    rivals = size[cell_of[entries]]
+    bound = np.concatenate([[0], np.cumsum(rivals)])
+    under_way = bool((cells.stop >= cells.high[cell_of]).all())
+    few = under_way and bound[-1] <= _OFTEN * len(cell_of)
+    lower, upper = _no_bounds(cells) if few else _bounds(cells, cell_of)
+    parts: list[Ranks] = []
+    begin = 0
+    while begin < len(entries):
+        end = max(begin + 1, int(np.searchsorted(bound, bound[begin] + _PAIRS, side="right")) - 1)
+        parts.append(_events_of(cells, cell_of, lower, upper, entries[begin:end], rivals[begin:end], begin, k))
+        begin = end
+    if not parts:
+        none = np.empty(0, np.int64)
+        return entries, Ranks(none, none, none, none, np.empty(0), none, none, np.empty(0))
+    fields = {name: np.concatenate([getattr(part, name) for part in parts]) for name in Ranks.__dataclass_fields__}
+    return entries, Ranks(**fields)
+
+
+def _bounds(cells: Cells, cell_of: Ints) -> tuple[Floats, Floats]:
+    """What each entry's score cannot leave within its cell, with room for rounding and ties."""
+    low, high = cells.low[cell_of], cells.high[cell_of]
+    ends = [height(cells.score, cells.slope, cells.stop, phi) for phi in (low, high)]
+    arc = np.minimum(high, cells.stop) - np.minimum(low, cells.stop)
+    lower, upper = bulged(np.minimum(*ends), np.maximum(*ends), arc)
+    room = 10 * TIE + 1e-12 * np.hypot(cells.score, cells.slope)
+    return lower - room, upper + room
+
+
+def _no_bounds(cells: Cells) -> tuple[Floats, Floats]:
+    """The same, where it would take longer to find out than it could save."""
+    return np.full(len(cells.score), -np.inf), np.full(len(cells.score), np.inf)
+
+
+def _events_of(
+    cells: Cells, cell_of: Ints, lower: Floats, upper: Floats, entries: Ints, rivals: Ints, number: int, k: int
+) -> Ranks:
+    line = np.repeat(np.arange(len(entries)), rivals)
+    place = np.arange(len(line)) - np.repeat(np.cumsum(rivals) - rivals, rivals)
+    y = entries[line]
+    j = cells.start[cell_of[y]] + place
+    other = j != y
+    line, y, j = line[other], y[other], j[other]
+
+    first = 1 + cells.ahead[cell_of[entries]]
+    # Most pairs never meet in their cell; those that may are looked at below.
+    over = lower[j] > upper[y]
+    first += np.bincount(line[over], minlength=len(entries))
+    zero = first.copy()
+    meet = ~over & (upper[j] >= lower[y])
+    line, y, j = line[meet], y[meet], j[meet]
+    low, high = cells.low[cell_of[y]], cells.high[cell_of[y]]
+    who, phi, change = [np.empty(0, np.int64)], [np.empty(0)], [np.empty(0, np.int64)]
+    # While both documents are under way, there is one crossing at most and no middle piece.
+    running = np.minimum(cells.stop[y], cells.stop[j]) >= high
+    kinds = (running, _breaks_running, _ahead_running), (~running, _breaks, _ahead)
+    for kind, breaks_of, ahead_of in kinds:
+        some = np.flatnonzero(kind)
+        if len(some) == 0:
+            continue
+        curve_y = cells.score[y[some]], cells.slope[y[some]], cells.stop[y[some]]
+        curve_j = cells.score[j[some]], cells.slope[j[some]], cells.stop[j[some]]
+        breaks = breaks_of(curve_j, curve_y, low[some], high[some])
+        state = np.full(len(some), -1, np.int8)
+        for left, right in pairwise(breaks):
+            ahead = ahead_of(curve_j, curve_y, (left + right) / 2).astype(np.int8)
+            wide = right > left
+            turn = np.flatnonzero(wide & (state >= 0) & (ahead != state))
+            who.append(line[some[turn]])
+            phi.append(left[turn])
+            change.append((ahead[turn] - state[turn]).astype(np.int64))
+            below = np.flatnonzero(wide & (state == 0) & (ahead == 0))
+            at = left[below]
+            tied = ahead_of(_some(curve_j, below), _some(curve_y, below), at)
+            who.append(line[some[below[tied]]])
+            phi.append(at[tied])
+            change.append(np.zeros(len(at[tied]), np.int64))
+            start = wide & (state < 0)
+            first += np.bincount(line[some[start]], ahead[start], minlength=len(entries)).astype(np.int64)
+            state = np.where(wide, ahead, state)
+        touching = np.flatnonzero(low[some] == 0)
+        ahead_at_zero = curve_j[0][touching] - curve_y[0][touching] >= -TIE
+        zero += np.bincount(line[some[touching]], ahead_at_zero, minlength=len(entries)).astype(np.int64)
+
+    entry, angle, step = np.concatenate(who), np.concatenate(phi), np.concatenate(change)
+    # At one angle ranks first get worse, then better: a rank never passes through zero.
+    order = by_angle(angle, step)
+    entry, angle, step = entry[order], angle[order], step[order]
+    order = sorted_places(entry)
+    running_sum = np.cumsum(step[order])
+    begins = np.searchsorted(entry[order], np.arange(len(entries)))
+    offset = np.concatenate([[0], running_sum])[begins]
+    after = first[entry] - offset[entry]
+    after[order] += running_sum
+    last = first + np.bincount(entry, step, minlength=len(entries)).astype(np.int64)
+    near = np.minimum(after, after - step) <= k
+    touches, near = near & (step == 0), near & (step != 0)
+    return Ranks(
+        zero,
+        first,
+        last,
+        entry[near] + number,
+        angle[near],
+        (after - step)[near],
+        after[near],
+        angle[touches],
+    )
+
+
+def by_angle(angle: Floats, step: Ints) -> Ints:
+    """In the order of the angles; at one angle steps up (+1) come first, steps down (-1) last."""
+    up_first = sorted_places(1 - step)
+    return up_first[sorted_values(angle[up_first])]
+
+
+Curve3 = tuple[Floats, Floats, Floats]
+
+
+def _some(curve: Curve3, which: Ints) -> Curve3:
+    return curve[0][which], curve[1][which], curve[2][which]
+
+
+def _ahead(j: Curve3, y: Curve3, phi: Floats) -> npt.NDArray[np.bool_]:
+    lead: npt.NDArray[np.bool_] = height(*j, phi) - height(*y, phi) >= -TIE
+    return lead
+
+
+def _ahead_running(j: Curve3, y: Curve3, phi: Floats) -> npt.NDArray[np.bool_]:
+    """The same for documents that are both under way: one cosine does for both."""
+    lead: npt.NDArray[np.bool_] = (j[0] - y[0]) * np.cos(phi) + (j[1] - y[1]) * np.sin(phi) >= -TIE
+    return lead
+
+
+def _breaks_running(j: Curve3, y: Curve3, low: Floats, high: Floats) -> list[Floats]:
+    """Breakpoints of f_j - f_y = A cos phi + B sin phi on [low, high]: its one root, clipped."""
+    root = np.arctan2(y[0] - j[0], j[1] - y[1])
+    root = np.where(root < 0, root + np.pi, root)
+    return [low, np.clip(root, low, high), high]
+
+
+def _breaks(j: Curve3, y: Curve3, low: Floats, high: Floats) -> list[Floats]:
+    """Breakpoints in general: both under way, then one of them stopped (two roots), then both."""
+    one = np.clip(np.minimum(j[2], y[2]), low, high)
+    two = np.clip(np.maximum(j[2], y[2]), low, high)
+    both = _breaks_running(j, y, low, one)[1]
+
+    j_goes_on = j[2] > y[2]
+    along = np.where(j_goes_on, j[0], y[0]), np.where(j_goes_on, j[1], y[1])
+    stopped = np.where(j_goes_on, height(*y, y[2]), height(*j, j[2]))
+    # A cos phi + B sin phi = R cos(phi - psi) meets a constant c at psi +- arccos(c / R), if |c| <= R.
+    radius = np.hypot(*along)
+    reach = np.sqrt(np.maximum(0.0, (radius - stopped) * (radius + stopped)))
+    half = np.arctan2(reach, stopped)
+    psi = np.arctan2(along[1], along[0])
+    roots = []
+    for root in (psi - half, psi + half):
+        root = np.where(root < 0, root + 2 * np.pi, root)
+        roots.append(np.clip(root, one, two))
+    return [low, both, one, np.minimum(*roots), np.maximum(*roots), two, high]
