@@ -113,21 +113,23 @@ def _events_of(
         breaks = breaks_of(curve_j, curve_y, low[some], high[some])
         state = np.full(len(some), -1, np.int8)
         for left, right in pairwise(breaks):
-            ahead = ahead_of(curve_j, curve_y, (left + right) / 2).astype(np.int8)
-            wide = right > left
-            turn = np.flatnonzero(wide & (state >= 0) & (ahead != state))
-            who.append(line[some[turn]])
-            phi.append(left[turn])
-            change.append((ahead[turn] - state[turn]).astype(np.int64))
-            below = np.flatnonzero(wide & (state == 0) & (ahead == 0))
-            at = left[below]
-            tied = ahead_of(_some(curve_j, below), _some(curve_y, below), at)
-            who.append(line[some[below[tied]]])
-            phi.append(at[tied])
-            change.append(np.zeros(len(at[tied]), np.int64))
-            start = wide & (state < 0)
-            first += np.bincount(line[some[start]], ahead[start], minlength=len(entries)).astype(np.int64)
-            state = np.where(wide, ahead, state)
+            # Many pieces have no width.
+            wide = np.flatnonzero(right > left)
+            before, at = state[wide], left[wide]
+            of_j, of_y = _some(curve_j, wide), _some(curve_y, wide)
+            ahead = ahead_of(of_j, of_y, (at + right[wide]) / 2).astype(np.int8)
+            turn = np.flatnonzero((before >= 0) & (ahead != before))
+            who.append(line[some[wide[turn]]])
+            phi.append(at[turn])
+            change.append((ahead[turn] - before[turn]).astype(np.int64))
+            below = np.flatnonzero((before == 0) & (ahead == 0))
+            below = below[ahead_of(_some(of_j, below), _some(of_y, below), at[below])]
+            who.append(line[some[wide[below]]])
+            phi.append(at[below])
+            change.append(np.zeros(len(below), np.int64))
+            start = before < 0
+            first += np.bincount(line[some[wide[start]]], ahead[start], minlength=len(entries)).astype(np.int64)
+            state[wide] = ahead
         touching = np.flatnonzero(low[some] == 0)
         ahead_at_zero = curve_j[0][touching] - curve_y[0][touching] >= -TIE
         zero += np.bincount(line[some[touching]], ahead_at_zero, minlength=len(entries)).astype(np.int64)
