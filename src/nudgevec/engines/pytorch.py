@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from nudgevec.errors import MissingExtraError
+from nudgevec.rows import Ints
+from nudgevec.tiles import Singles
 
 
 def import_torch() -> Any:
@@ -38,3 +43,33 @@ def multiplies_integers() -> bool:
     largest = torch.full((64, 512), 127, dtype=torch.int8)
     products = [torch._int_mm(largest, (sign * largest).T) for sign in (1, -1)]
     return all(bool((each == sign * 512 * 127**2).all()) for each, sign in zip(products, (1, -1), strict=True))
+
+
+def pair_products(left: Singles, i: Ints, right: Singles, j: Ints) -> Singles:
+    """``left[i] . right[j]`` pair by pair, in float32, for pairs sorted by ``i`` and then by ``j``.
+
+    As entries of a sparse product, whose vectors need not be copied side by side first: three times as fast.
+    """
+    torch = _torch_with_sparse_rows()
+    begins = np.zeros(len(left) + 1, np.int64)
+    np.cumsum(np.bincount(i, minlength=len(left)), out=begins[1:])
+    wanted = _sparse_rows(torch, begins, j, (len(left), len(right)))
+    rows = torch.from_numpy(right)
+    products: Singles = torch.sparse.sampled_addmm(wanted, torch.from_numpy(left), rows.T, beta=0).values().numpy()
+    return products
+
+
+def _sparse_rows(torch: Any, begins: Ints, columns: Ints, shape: tuple[int, int]) -> Any:
+    entries = torch.zeros(len(columns))
+    places = torch.from_numpy(begins), torch.from_numpy(columns)
+    return torch.sparse_csr_tensor(*places, entries, size=shape, check_invariants=False)
+
+
+@cache
+def _torch_with_sparse_rows() -> Any:
+    """PyTorch, after it has warned that these are new there, which it does once."""
+    torch = import_torch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _sparse_rows(torch, np.zeros(2, np.int64), np.zeros(0, np.int64), (1, 1))
+    return torch

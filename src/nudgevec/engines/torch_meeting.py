@@ -9,10 +9,10 @@ import numpy as np
 from nudgevec.columns import Columns
 from nudgevec.engines.base import Met, crowded, handfuls
 from nudgevec.engines.bfloat16 import BFLOAT16_ROUNDING, Bits, as_bits, as_floats, in_bfloat16, rounded_up
-from nudgevec.engines.pytorch import import_torch
+from nudgevec.engines.pytorch import import_torch, pair_products
 from nudgevec.lines import Bars, Levels, Mask, kth_largest
 from nudgevec.parallel import everywhere
-from nudgevec.rows import Floats, Ints, rows_of
+from nudgevec.rows import Floats, Ints
 from nudgevec.scratch import Scratch
 from nudgevec.tiles import UNIT_ROUNDOFF, Singles
 
@@ -68,7 +68,7 @@ class TorchMeeting:
         ]
         anywhere = np.logical_or.reduce(may)
         query, column = query[anywhere], column[anywhere]
-        met = Met(query, column, *self._dots(queries.astype(np.float32), query, column))
+        met = Met(query, column, *self._scores(queries, query, column))
         return [met.where(each[anywhere]) for each in may]
 
     def _products(self, queries: Floats) -> tuple[list[Bits], float]:
@@ -124,16 +124,13 @@ class TorchMeeting:
         reached = _kth_largest(bound, k) * np.float32(1 - 4 * BFLOAT16_ROUNDING)
         return np.where(reached > 0, reached, np.float32(-np.inf))
 
-    def _dots(self, asked: Singles, query: Ints, column: Ints) -> tuple[Singles, Singles]:
+    def _scores(self, queries: Floats, query: Ints, column: Ints) -> tuple[Singles, Singles]:
         """Scores at both ends, of pairs that come in the order of the queries."""
-        begin = np.searchsorted(query, np.arange(len(asked) + 1))
-        ends = self.columns.ends.reshape(len(self.columns), 2 * asked.shape[1])
-        scores = np.empty((len(query), 2), np.float32)
-        room = self.scratch.room("rows", (int(np.diff(begin).max(initial=0)), ends.shape[1]), np.float32)
-        for vector, (start, stop) in zip(asked, pairwise(begin.tolist()), strict=True):
-            taken = rows_of(ends, column[start:stop], room[: stop - start])
-            np.matmul(taken.reshape(-1, len(vector)), vector, out=scores[start:stop].reshape(-1))
-        return scores[:, 0], scores[:, 1]
+        ends = self.columns.ends.reshape(2 * len(self.columns), queries.shape[1])
+        both = np.repeat(2 * column, 2)
+        both[1::2] += 1
+        scores = pair_products(queries.astype(np.float32), np.repeat(query, 2), ends, both)
+        return scores[::2], scores[1::2]
 
     def _at_most(self, height: Bits, column: Ints) -> Floats:
         """What scores are at most, given their products."""
