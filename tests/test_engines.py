@@ -18,12 +18,14 @@ from nudgevec.corpus import Reader
 from nudgevec.engines import device_engine, numpy_engine, pytorch, torch_sieve
 from nudgevec.engines.device_engine import DeviceEngine, DeviceMeeting
 from nudgevec.engines.numpy_engine import NumpyMeeting
+from nudgevec.engines.pytorch import pair_products
 from nudgevec.engines.torch_meeting import TorchMeeting
 from nudgevec.errors import OptionError
 from nudgevec.lines import Bars, Levels
 from nudgevec.motion import Motion
 from nudgevec.nearest import nearest
 from nudgevec.scratch import Scratch
+from nudgevec.tiles import error_of
 from problems import learnable
 
 
@@ -297,6 +299,18 @@ def test_many_nearest_documents(engine):
     found = nearest(Reader(Uneven(documents)), queries, 600, cosine=False, engine=engines.pick(engine, 0))
     best = np.argsort(-(queries @ documents.T), axis=1)[:, :600]
     assert np.array_equal(found.row, best)
+
+
+@pytest.mark.parametrize("pairs", [0, 1, 300])
+def test_products_of_single_pairs(pairs):
+    random = np.random.default_rng(0)
+    left, right = (random.standard_normal((rows, 48)).astype(np.float32) for rows in (30, 50))
+    i, j = np.divmod(np.sort(random.choice(30 * 50, pairs, replace=False)), 50)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        products = pair_products(left, i, right, j)
+    assert products.dtype == np.float32
+    np.testing.assert_allclose(products, (left[i] * right[j]).sum(axis=1), rtol=0, atol=48 * error_of(48))
 
 
 def test_unknown_engines_are_named():

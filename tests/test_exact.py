@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import oracle
 from nudgevec import NudgeM, NudgeN, columns, cutter, cutting, ranks
 from nudgevec.tiles import error_of
-from problems import METRICS, problems
+from problems import METRICS, Problem, problems
 
 # A tie is a difference below 1e-12. Where two curves touch without crossing, they are that close within
 # sqrt(2e-12) = 1.4e-6 radians of the edge, and brute force sees a tie that the curve places at the edge.
@@ -102,6 +102,16 @@ def check(method, move, problem, metric, where):
         assert tuner.gamma_ == 0
         assert len(tuner.patch_) == 0
     assert np.isfinite(tuner.transform(problem.documents)).all()
+
+
+def test_a_label_that_dips_below_both_ends_of_its_way():
+    """It turns by the point opposite to the query: a document at rest nearby is ahead of it there and nowhere else."""
+    turn = np.radians([170.0, 200.0, 174.0])
+    start, pull, rest = np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    problem = Problem(np.array([start, rest]), (pull[None], [{0: 1.0}]), (np.eye(2)[:1], [{0: 1.0}]), k=1)
+    check(NudgeN, oracle.move_n, problem, "recall@1", [0.05, 0.1, 0.15])
+    curve = NudgeN("recall@1", guard=0).fit(problem.documents, problem.train, problem.validation).curve_
+    assert curve.values.tolist() == [1, 0, 1]
 
 
 def test_ties_with_a_label_that_is_never_in_the_top_k_do_not_count(monkeypatch):

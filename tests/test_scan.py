@@ -9,6 +9,7 @@ from nudgevec import NudgeM, NudgeN, cutter, cutting, nearest, pairs, parallel, 
 from nudgevec.corpus import ArrayCorpus, Reader
 from nudgevec.engines import numpy_engine
 from nudgevec.engines.numpy_engine import NumpyEngine
+from nudgevec.known import Known
 from nudgevec.pairs import pair_dots
 from problems import learnable
 
@@ -58,6 +59,36 @@ def test_pair_dots_depend_on_their_own_rows_only(dim, cosine):
     taken = right[j].astype(np.float64)
     exact = (left[i] * taken).sum(axis=1) / (np.linalg.norm(taken, axis=1) if cosine else 1)
     np.testing.assert_allclose(together, exact, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("method", [NudgeN, NudgeM])
+def test_documents_below_all_labels_are_let_go(method, monkeypatch):
+    """Of the documents at rest few are kept, and the answer is what it is with all of them."""
+    documents, train, validation, _ = learnable(rows=2000, train=300, held=100)
+    # Some labels rest.
+    validation = validation[0], [[row, 500 + row] if row % 3 == 0 else [row] for (row,) in validation[1]]
+    kept = []
+
+    def fitted():
+        def counted(*some, **options):
+            kept.append(nearest_of_all(*some, **options))
+            return kept[-1]
+
+        with monkeypatch.context() as patched:
+            patched.setattr(nearest, "nearest", counted)
+            return method("ndcg@100").fit(documents, train, validation)
+
+    nearest_of_all = nearest.nearest
+    tuner = fitted()
+    monkeypatch.setattr(Known, "lowest", lambda known, labels, queries, *_: np.full(len(queries), -np.inf))
+    reference = fitted()
+    some, everyone = ((found.row >= 0).sum(axis=1) for found in kept)
+    assert (everyone == 101).all()
+    assert some.mean() < 50
+    assert (some == 0).any()
+    assert np.array_equal(tuner.curve_.edges, reference.curve_.edges)
+    assert np.array_equal(tuner.curve_.values, reference.curve_.values)
+    assert tuner.choice_ == reference.choice_
 
 
 @pytest.mark.parametrize("method", [NudgeN, NudgeM])

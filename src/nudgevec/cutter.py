@@ -67,9 +67,9 @@ class Cutter:
         self.threads = _CENTRAL_THREADS if self.at_once else 0
         known = Known.moving(labels, scan.queries, motion)
         # Asked for last: the scan may be under way.
-        still = scan.still(motion.rows)
-        self.still = Nearest(still.row, still.score / (1.0 if motion.turns else motion.scale))
-        high = self.still.row[np.abs(self.still.score) > _HIGHEST]
+        still = scan.still(motion.rows, lambda: known.lowest(labels, scan.queries, motion, scan.reader))
+        self.still = Nearest(still.row, still.score / motion.scale)
+        high = self.still.row[(np.abs(self.still.score) > _HIGHEST) & (still.row >= 0)]
         if len(high):
             where = scan.reader.name(int(high[0]))
             raise VectorError(f"documents: {where} is 1e30 times as long as those that move; rescale the vectors")
@@ -247,7 +247,9 @@ class Cutter:
         last = first if self.motion.turns else np.zeros_like(first)
         slack = np.float32(error_of(32)) * np.maximum(np.abs(first), np.float32(1))
         stop = np.full_like(first, self.motion.still_stop)
-        return Curves(first, np.zeros_like(first), stop, first, last, slack)
+        curves = Curves(first, np.zeros_like(first), stop, first, last, slack)
+        there = first > -np.inf
+        return curves if there.all() else curves.where(there, slice(None))
 
     def _label_curves(self, known: Known) -> Curves:
         """Curves of the labelled documents, made from float64 scores.

@@ -6,16 +6,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nudgevec.corpus import Reader, check_nonzero
 from nudgevec.labels import Labels
 from nudgevec.lines import Mask, entries
 from nudgevec.motion import Motion, height
 from nudgevec.nearest import Nearest
-from nudgevec.pairs import dots_with_each
+from nudgevec.pairs import dots_with_each, pair_dots
 from nudgevec.parallel import slices
-from nudgevec.rows import Floats, Ints
+from nudgevec.rows import Floats, Ints, lengths
+from nudgevec.sorting import numbered
 
 # Labels looked up at a time.
 _LABELS = 1 << 14
+# Documents are let go when they are this much below all labels, in parts of the scores: more than rounding takes.
+_ROOM = 1e-6
 
 
 class Known(NamedTuple):
@@ -40,12 +44,38 @@ class Known(NamedTuple):
         query, column = labels.query[label], column[label]
         return cls(query, column, label, *exact_curves(queries, query, motion, column), motion.stop[column])
 
+    def lowest(self, labels: Labels, queries: Floats, motion: Motion, reader: Reader) -> Floats:
+        """What the labels of each query never come below, these and those that rest; minus infinity where that is not
+        known. Documents at rest below that never meet a label. In the units of the documents."""
+        if motion.turns:
+            # A sinusoid that is positive at both ends is lowest at one of them,
+            least = np.minimum(self.score, self.height(motion.end))
+            least[least <= 0] = -np.inf
+        else:
+            # a ray that rises where it begins.
+            least = np.where(self.slope > 0, self.score, -np.inf)
+        lowest: Floats = np.full(len(queries), np.inf)
+        np.minimum.at(lowest, self.query, least)
+        rest = self._rest(labels)
+        if len(rest):
+            rows, which = numbered(labels.row[rest])
+            vectors = reader.take(rows)
+            if motion.turns:
+                check_nonzero(lengths(vectors), rows, reader)
+            score = pair_dots(queries, labels.query[rest], vectors, which, cosine=motion.turns)
+            np.minimum.at(lowest, labels.query[rest], score / motion.scale)
+        lowest -= _ROOM * (1 + np.abs(lowest))
+        return lowest * motion.scale
+
+    def _rest(self, labels: Labels) -> Ints:
+        """The other labels."""
+        return np.delete(np.arange(len(labels)), self.label)
+
     def and_resting(self, labels: Labels, motion: Motion, still: Nearest) -> Known:
         """These, and those among the still documents of their queries."""
         if len(self.label) == len(labels):
             return self
-        others = np.delete(np.arange(len(labels)), self.label)
-        label, place = _places(others, labels.query, labels.row, still)
+        label, place = _places(self._rest(labels), labels.query, labels.row, still)
         query = labels.query[label]
         stop = np.full(len(label), motion.still_stop)
         resting = Known(query, len(motion) + place, label, still.score[query, place], np.zeros(len(label)), stop)

@@ -131,7 +131,7 @@ class Curves(NamedTuple):
         """Some of them."""
         return Curves(*(values[which] for values in self))
 
-    def where(self, mask: Mask, lines: Ints) -> Curves:
+    def where(self, mask: Mask, lines: Ints | slice) -> Curves:
         """Some lines, with what the mask leaves out made padding."""
         mask, pairs = mask[lines], zip(self, PADDING, strict=True)
         return Curves(*(np.where(mask, values[lines], blank) for values, blank in pairs))

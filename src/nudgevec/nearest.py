@@ -137,10 +137,11 @@ class Scan:
         meeting = self.engine.meeting(columns)
         return lambda: meeting
 
-    def still(self, moving: Ints) -> Nearest:
-        """The nearest of all documents but those in ``moving``."""
+    def still(self, moving: Ints, floor: Callable[[], Floats]) -> Nearest:
+        """The nearest of all documents but those in ``moving``. Those below a floor are not needed; lists that are not
+        full without them end in row -1, with a score of minus infinity."""
         if self.others is None:
-            return self._pass(self.reader, skip=moving)
+            return self._pass(self.reader, skip=moving, floor=floor())
         others = self.others()
         rest = np.setdiff1d(self.labelled, moving, assume_unique=True)
         if len(rest) == 0:
@@ -157,8 +158,9 @@ class Scan:
 class _Shortlist:
     """Documents found on the way that may be among the best, and the floor: what k documents of each query reach.
 
-    Exact scores are left for the end, when most of them are known not to be needed. The floor is raised when there
-    are enough new documents: every time would cost more than the slightly lower floors in between.
+    Exact scores are left for the end, when most of them are known not to be needed. The floor is raised by the first
+    documents of a query, and then when there are enough new ones: every time would cost more than the slightly lower
+    floors in between.
     """
 
     def __init__(
@@ -170,6 +172,7 @@ class _Shortlist:
         # The k highest scores that are sure, the lowest of them first.
         self.draft = np.maximum(found.score[:, ::-1], self.lowest)
         self.floor = self.draft[:, 0]
+        self.begun = np.zeros(len(found.row), np.bool_)
         self.room = patience * found.row.size
         self.new: list[Bounded] = []
         self.kept: list[Bounded] = []
@@ -178,7 +181,7 @@ class _Shortlist:
         if len(some.query) == 0:
             return
         self.new.append(some)
-        if _count(self.new) >= self.room:
+        if _count(self.new) >= self.room or not self.begun[some.query].any():
             self._raise_floor()
         if _count(self.kept) > _MOST_KEPT:
             self._weed()
@@ -199,6 +202,7 @@ class _Shortlist:
     def _raise_floor(self) -> None:
         if self.new:
             new, self.new = _joined(self.new), []
+            self.begun[new.query] = True
             sure = new.where(new.low > self.floor[new.query])
             _raise(self.draft, sure.query, sure.low)
             self.kept.append(new.where(new.high >= self.floor[new.query]))
@@ -225,7 +229,8 @@ def _raise(draft: Floats, query: Ints, score: Floats) -> None:
     kth = layout.shape[1]
 
     def keep_highest(part: slice) -> None:
-        draft[changed[part]] = np.partition(scores[part], kth, axis=1)[:, kth:]
+        # Short lines are sorted faster than parted.
+        draft[changed[part]] = np.sort(scores[part], axis=1)[:, kth:]
 
     everywhere(keep_highest, len(changed))
 

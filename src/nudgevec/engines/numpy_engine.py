@@ -65,12 +65,13 @@ class CpuSieve(ABC):
         """The tile in the form that is multiplied."""
 
     @abstractmethod
-    def over(self, prepared: Any, floor: Floats, queries: slice) -> tuple[Ints, Ints, Floats, Floats]:
-        """(query, number in the tile, bounds of the score) where it may exceed the floor."""
+    def over(self, prepared: Any, floor: Floats, queries: slice, *, first: bool) -> tuple[Ints, Ints, Floats, Floats]:
+        """(query, number in the tile, bounds of the score) where it may exceed the floor. Of the first tile, only what
+        may be among the k best there: no floor knows of them yet."""
 
     def scan(self, tiles: Iterator[Tile], floor: Floats, finish: Callable[[Survivors], Result]) -> Iterator[Result]:
-        def filtered(tile: Tile, prepared: Any, queries: slice) -> Result:
-            query, number, low, high = self.over(prepared, floor[queries], queries)
+        def filtered(tile: Tile, prepared: Any, queries: slice, *, first: bool = False) -> Result:
+            query, number, low, high = self.over(prepared, floor[queries], queries, first=first)
             return finish(Survivors(tile, query + queries.start, tile.at(number), low, high))
 
         def whole(tile: Tile) -> list[Result]:
@@ -83,7 +84,7 @@ class CpuSieve(ABC):
             return
         prepared = self.prepared(first)
         share = min(_QUERIES, max(_FEWEST_QUERIES, -(-self.count // parallel.cores())))
-        yield from ordered(lambda some: filtered(first, prepared, some), self._parts(share))
+        yield from ordered(lambda some: filtered(first, prepared, some, first=True), self._parts(share))
         for results in ordered(whole, tiles):
             yield from results
 
@@ -102,12 +103,14 @@ class NumpySieve(CpuSieve):
     def prepared(self, tile: Tile) -> Single:
         return tile.single(self.scratch.room("rows", (len(tile), tile.block.shape[1]), np.float32))
 
-    def over(self, prepared: Single, floor: Floats, queries: slice) -> tuple[Ints, Ints, Floats, Floats]:
+    def over(
+        self, prepared: Single, floor: Floats, queries: slice, *, first: bool
+    ) -> tuple[Ints, Ints, Floats, Floats]:
         columns = self.queries[:, queries]
         scores = self.scratch.room("scores", (len(prepared.rows), columns.shape[1]), np.float32)
         np.matmul(prepared.rows, columns, out=scores)
         level = floor
-        if np.isneginf(level).any():
+        if first or np.isneginf(level).any():
             level = np.maximum(level, self._own_floor(scores) - prepared.margin)
         bar = np.nextafter((level - prepared.margin).astype(np.float32), np.float32(-np.inf))
         over = self.scratch.room("over", scores.shape, np.bool_)

@@ -13,9 +13,9 @@ import numpy as np
 from nudgevec.engines.base import kth_of_maxima
 from nudgevec.engines.formats import BFloat16, Format, Integers, Rounded, Table
 from nudgevec.engines.numpy_engine import CpuSieve
-from nudgevec.engines.pytorch import multiplies_integers
+from nudgevec.engines.pytorch import multiplies_integers, pair_products
 from nudgevec.parallel import slices
-from nudgevec.rows import Floats, Ints, rows_of
+from nudgevec.rows import Floats, Ints
 from nudgevec.scratch import Scratch
 from nudgevec.tiles import Singles, Tile, error_of
 
@@ -25,8 +25,6 @@ _FIRST_SCORES = 1 << 23
 # Documents at a time, and queries: their scores are compared while they are in the cache.
 _DOCUMENTS = 512
 _QUERIES = 512
-# Pairs scored in float32 at a time.
-_PAIRS = 512
 # Sums of so many products of 8 bits fit into 32.
 _MOST_DIMENSIONS = 1 << 17
 # 8 bits will do where they are off by less than this many standard deviations of the scores of so many queries.
@@ -36,14 +34,13 @@ _SOME = 64
 
 class Prepared(NamedTuple):
     """A tile in float32 and in few bits, and bounds on the errors of scores: in float32, and in few bits for each
-    query. ``patient`` where documents that pass can wait to be scored again."""
+    query."""
 
     form: Format
     rows: Singles
     rounded: Rounded
     fine: float
     coarse: Floats
-    patient: bool = True
 
 
 class TorchSieve(CpuSieve):
@@ -76,7 +73,7 @@ class TorchSieve(CpuSieve):
         form = self.others or self.first
         if self.others is None:
             self.others = self._choose(rows, longest)
-        return self._prepared(form, rows, longest)._replace(patient=tile.reader.at_hand is not None)
+        return self._prepared(form, rows, longest)
 
     def _prepared(self, form: Format, rows: Singles, longest: float) -> Prepared:
         dim = rows.shape[1]
@@ -95,20 +92,24 @@ class TorchSieve(CpuSieve):
         spread = table[:, : min(len(rows), _DOCUMENTS)].std(axis=1) * self.integers.unit[some] * prepared.rounded.unit
         return self.integers if prepared.coarse[some].mean() / _SPREAD <= spread.mean() else self.first
 
-    def over(self, prepared: Prepared, floor: Floats, queries: slice) -> tuple[Ints, Ints, Floats, Floats]:
-        parts = [
-            self._over(prepared, floor[part], slice(queries.start + part.start, queries.start + part.stop), part.start)
-            for part in slices(len(floor), _QUERIES)
-        ]
+    def over(
+        self, prepared: Prepared, floor: Floats, queries: slice, *, first: bool
+    ) -> tuple[Ints, Ints, Floats, Floats]:
+        parts = []
+        for part in slices(len(floor), _QUERIES):
+            some = slice(queries.start + part.start, queries.start + part.stop)
+            parts.append(self._over(prepared, floor[part], some, part.start, first))
         query, number, low, high = (np.concatenate(column) for column in zip(*parts, strict=True))
         return query, number, low, high
 
-    def _over(self, prepared: Prepared, floor: Floats, queries: slice, start: int) -> tuple[Ints, Ints, Floats, Floats]:
-        form, rows, rounded, fine, coarse, patient = prepared
+    def _over(
+        self, prepared: Prepared, floor: Floats, queries: slice, start: int, first: bool
+    ) -> tuple[Ints, Ints, Floats, Floats]:
+        form, rows, rounded, fine, coarse = prepared
         coarse = coarse[queries]
         table = self.scratch.room("scores", (len(floor), len(rounded.rows)), form.kind)
         form.products(queries, rounded, table)
-        if np.isneginf(floor).any() and len(rows) >= self.k:
+        if (first or np.isneginf(floor).any()) and len(rows) >= self.k:
             best = kth_of_maxima(form.numbers(self._maxima(table[:, : len(rows)])), self.k)
             score, off = form.scores(best, np.arange(queries.start, queries.stop), rounded)
             floor = np.maximum(floor, score - off - coarse)
@@ -118,15 +119,11 @@ class TorchSieve(CpuSieve):
         over[:, len(rows) :] = False
         found = np.flatnonzero(over)
         query, number = np.divmod(found, table.shape[1])
-        score, off = form.scores(form.numbers(table.ravel()[found]), query + queries.start, rounded)
-        off += coarse[query]
-        # Bounds are so wide that most of these are below the floor. Where that is likely they may stay as they are.
-        likely = np.flatnonzero(score >= floor[query]) if patient else np.arange(len(query))
-        score[likely] = self._dots(self.queries[queries], query[likely], rows, number[likely])
-        off[likely] = fine
-        good = score + off >= floor[query]
-        query, number, score, off = query[good], number[good], score[good], off[good]
-        return query + start, number, score - off, score + off
+        # Bounds are so wide that most of these are below the floor.
+        score = pair_products(self.queries[queries], query, rows, number).astype(np.float64)
+        good = np.flatnonzero(score >= floor[query] - fine)
+        query, number, score = query[good] + start, number[good], score[good]
+        return query, number, score - fine, score + fine
 
     def _maxima(self, table: Table) -> Table:
         """Of each query, products of different documents, the largest of stretches where there are many."""
@@ -134,14 +131,3 @@ class TorchSieve(CpuSieve):
         length = max(1, min(32, documents // (4 * self.k)))
         maxima: Table = table[:, : documents // length * length].reshape(queries, length, -1).max(axis=1)
         return maxima
-
-    def _dots(self, queries: Singles, query: Ints, rows: Singles, number: Ints) -> Floats:
-        """Scores of pairs in float32."""
-        score: Singles = np.empty(len(query), np.float32)
-        shape = min(_PAIRS, len(query)), rows.shape[1]
-        left, right = (self.scratch.room(name, shape, np.float32) for name in ("exact", "whole"))
-        for part in slices(len(query), _PAIRS):
-            size = part.stop - part.start
-            asked = rows_of(queries, query[part], left[:size])
-            np.einsum("ij,ij->i", asked, rows_of(rows, number[part], right[:size]), out=score[part])
-        return score.astype(np.float64)
