@@ -53,7 +53,7 @@ def the_case():
 
     for engine in ("numpy", "torch"):
         run_peers()
-        for method, metric in itertools.product("NM", ("capped_recall@1", "ndcg@10")):
+        for method, metric in itertools.product("NM", ("capped_recall@1", "ndcg@10", "recall@100")):
             options = {"engine": engine, "method": method, "metric": metric}
             pairs = [
                 (measure(task="plain", repeat=3, **CASE), measure(task="nudgevec", repeat=3, **options, **CASE))
