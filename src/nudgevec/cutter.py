@@ -32,7 +32,7 @@ from nudgevec.tiles import error_of
 
 # Queries are taken in groups: few enough for their scores to stay in the cache, enough for products to be fast.
 _GROUP_SCORES = 1 << 19
-_GROUP_QUERIES = 512
+_GROUP_QUERIES = 384
 _LARGEST_GROUP = 1 << 23
 _FEWEST_QUERIES = 64
 # Less than this is done sooner by one thread than by several.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from nudgevec.corpus import Reader, check_finite, check_nonzero
 from nudgevec.errors import VectorError
-from nudgevec.parallel import slices
 from nudgevec.progress import Progress
 from nudgevec.rows import Array, Ints, lengths, rows_of
 
@@ -55,14 +54,6 @@ class Tile:
 
     def __len__(self) -> int:
         return len(self.block) if self.seen is None else len(self.seen)
-
-    def parts(self, step: int) -> Iterator[tuple[slice, Tile]]:
-        """The documents that count in smaller tiles, and which of them each holds."""
-        for part in slices(len(self), step):
-            if self.seen is None:
-                yield part, replace(self, first=self.first + part.start, block=self.block[part])
-            else:
-                yield part, replace(self, seen=self.seen[part])
 
     def at(self, number: Ints) -> Ints:
         """The places in the block of documents counted among those that count."""

@@ -25,7 +25,7 @@ Table = npt.NDArray[Any]
 _ROUND = 128
 # Queries and documents rounded at a time: few enough to stay in the cache.
 _QUERIES = 64
-_DOCUMENTS = 256
+_DOCUMENTS = 512
 
 
 class Rounded(NamedTuple):

@@ -22,14 +22,15 @@ from nudgevec.tiles import Singles, Tile, error_of
 # Scores of one tile.
 _TILE_SCORES = 1 << 22
 _FIRST_SCORES = 1 << 23
-# Documents at a time, and queries: their scores are compared while they are in the cache.
-_DOCUMENTS = 512
+# Queries at a time: their scores are compared while they are in the cache.
 _QUERIES = 512
 # Sums of so many products of 8 bits fit into 32.
 _MOST_DIMENSIONS = 1 << 17
-# 8 bits will do where they are off by less than this many standard deviations of the scores of so many queries.
+# 8 bits will do where they are off by less than this many standard deviations of the scores of so many queries for so
+# many documents.
 _SPREAD = 0.7
 _SOME = 64
+_DOCUMENTS = 512
 
 
 class Prepared(NamedTuple):
@@ -62,14 +63,12 @@ class TorchSieve(CpuSieve):
         self.others: Format | None = None
 
     def prepared(self, tile: Tile) -> Prepared:
-        rows: Singles = self.scratch.room("rows", (len(tile), tile.block.shape[1]), np.float32)
-        longest = 0.0
-        # A few at a time stay in the cache from one step to the next.
-        for part, some in tile.parts(_DOCUMENTS):
-            single = some.single(rows[part])
-            if not np.shares_memory(single.rows, rows):
-                rows[part] = single.rows
-            longest = max(longest, single.longest)
+        room: Singles = self.scratch.room("rows", (len(tile), tile.block.shape[1]), np.float32)
+        rows, longest = tile.single(room)
+        if not rows.flags.writeable:
+            # PyTorch does not take arrays that nobody may write to.
+            np.copyto(room, rows)
+            rows = room
         form = self.others or self.first
         if self.others is None:
             self.others = self._choose(rows, longest)
