@@ -172,7 +172,8 @@ class _Shortlist:
         # The k highest scores that are sure, the lowest of them first.
         self.draft = np.maximum(found.score[:, ::-1], self.lowest)
         self.floor = self.draft[:, 0]
-        self.begun = np.zeros(len(found.row), np.bool_)
+        # Queries whose floor has been raised. Where there is patience for many, the first need not raise it either.
+        self.begun = np.full(len(found.row), patience >= 1)
         self.room = patience * found.row.size
         self.new: list[Bounded] = []
         self.kept: list[Bounded] = []
