@@ -19,7 +19,7 @@ from nudgevec.columns import Columns
 from nudgevec.cutting import Leaf, Node, cut, label_range
 from nudgevec.engines.base import Met
 from nudgevec.errors import VectorError
-from nudgevec.known import Known
+from nudgevec.known import ROOM, Known
 from nudgevec.labels import Labels
 from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, entries, kth_largest
 from nudgevec.motion import Motion
@@ -42,8 +42,6 @@ _CENTRAL_QUERIES = 4096
 _CENTRAL_THREADS = 4
 # Lines are put together by how many documents they have: they are padded to the longest.
 _WIDTHS = 32, 256
-# Labels are given up when they are this much below, in parts of their scores: more than rounding to float32 takes.
-_ROOM = 1e-6
 # Higher scores, with the length of a moving document for a unit, are too near to what float32 can hold.
 _HIGHEST = 1e30
 # So many documents are scored again sooner than cutting would leave some of them out.
@@ -123,7 +121,7 @@ class Cutter:
         if still.shape[1] < self.k:
             return np.ones(len(known.query), np.bool_)
         kth = still[known.query, self.k - 1]
-        room = _ROOM * (1 + np.abs(kth) + np.hypot(known.score, known.slope))
+        room = ROOM * (1 + np.abs(kth) + np.hypot(known.score, known.slope))
         levels = Levels(*((each - room).astype(np.float32) for each in (kth, kth if self.motion.turns else 0.0)))
         hopeful: Mask = known.score >= levels.low
         moves = known.column < len(self.motion)

@@ -18,8 +18,9 @@ from nudgevec.sorting import numbered
 
 # Labels looked up at a time.
 _LABELS = 1 << 14
-# Documents are let go when they are this much below all labels, in parts of the scores: more than rounding takes.
-_ROOM = 1e-6
+# Labels and documents are given up when they are this much below, in parts of the scores: more than rounding to float32
+# takes.
+ROOM = 1e-6
 
 
 class Known(NamedTuple):
@@ -64,7 +65,7 @@ class Known(NamedTuple):
                 check_nonzero(lengths(vectors), rows, reader)
             score = pair_dots(queries, labels.query[rest], vectors, which, cosine=motion.turns)
             np.minimum.at(lowest, labels.query[rest], score / motion.scale)
-        lowest -= _ROOM * (1 + np.abs(lowest))
+        lowest -= ROOM * (1 + np.abs(lowest))
         return lowest * motion.scale
 
     def _rest(self, labels: Labels) -> Ints:
