@@ -138,8 +138,8 @@ class Scan:
         return lambda: meeting
 
     def still(self, moving: Ints, floor: Callable[[], Floats]) -> Nearest:
-        """The nearest of all documents but those in ``moving``. Those below a floor are not needed; lists that are not
-        full without them end in row -1, with a score of minus infinity."""
+        """The nearest of all documents but those in ``moving``. The floor is asked for where the pass has not begun:
+        documents below it are not needed, and lists that are not full without them end as those of ``nearest``."""
         if self.others is None:
             return self._pass(self.reader, skip=moving, floor=floor())
         others = self.others()
