@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 
@@ -17,59 +16,33 @@ from nudgevec.parallel import everywhere
 from nudgevec.rows import Floats, Ints
 from nudgevec.tiles import Singles, error_of
 
-# Labels tend to overtake others early on their rays, in this part of all angles. (And what still documents reach
-# falls to zero along the whole ray.)
-_EARLY = 0.35
-# Up to so many rays are looked at in one interval.
-_FEW = 1 << 10
-
 
 @dataclass(frozen=True)
 class Columns:
-    """Moving documents, and the angles between which to look at them first.
+    """Moving documents.
 
-    The score at ``angles[i]`` is ``weights[i][0] * first + weights[i][1] * last``. Between two neighbouring angles
-    documents that turn come at most ``bulges[i]`` times as high as at the higher of both (see ``motion.bulged``).
-    Straight rays have no bulges: one that is below another at both angles is below it all the way. ``slack`` bounds
-    the error of any such score. All but ``angles`` have one entry per document.
+    Between the two ends of its way one that turns comes at most ``bulge`` times as high as at the higher of both (see
+    ``motion.bulged``). Straight rays have a bulge of one: a ray that is below another at both ends is below it all the
+    way. ``slack`` bounds the error of any score on the way.
     """
 
     motion: Motion
-    angles: list[float]
-    weights: list[tuple[Singles, Singles]]
-    bulges: list[Singles]
+    bulge: Singles
     slack: Singles
 
     @classmethod
     def of(cls, motion: Motion) -> Columns:
-        """Straight rays are looked at in two intervals, unless they are few.
+        """Of all that move.
 
         A product is off by error_of(d) per unit of length. Scores in between are joined from both, and so are slopes:
         f(phi) = (first sin(stop - phi) + last sin phi) / sin stop for N, first cos phi + last sin phi for M. An
         error in the ends grows by 1/cos(stop / 2) at most; joining costs a few units in the last place (32 more
         dimensions' worth).
         """
-        apart = not motion.turns and len(motion) > _FEW
-        angles = [0.0, _EARLY * motion.end, motion.end] if apart else [0.0, motion.end]
-        # Rays all have the same stop.
-        stop = motion.stop if motion.turns else motion.stop[:1]
-        reached = [np.minimum(phi, stop) for phi in angles]
-        sine = np.sin(stop)
-        weights = [(np.sin(stop - phi) / sine, np.sin(phi) / sine) for phi in reached]
-        bulges = [1 / np.cos((end - begin) / 2) for begin, end in pairwise(reached)] if motion.turns else []
+        grown = 1 / np.cos(motion.stop / 2)
         slack = error_of(motion.direction.shape[1] + 32) * np.maximum(motion.length / motion.units, 1.0)
-        slack *= 1.5 / np.cos(stop / 2)
-
-        def of_each(values: Floats) -> Singles:
-            return np.full(len(motion), values, np.float32)
-
-        return cls(
-            motion,
-            angles,
-            [(of_each(of_first), of_each(of_last)) for of_first, of_last in weights],
-            [of_each(bulge) for bulge in bulges],
-            of_each(slack),
-        )
+        bulge = grown if motion.turns else np.ones(len(motion))
+        return cls(motion, bulge.astype(np.float32), (1.5 * grown * slack).astype(np.float32))
 
     def __len__(self) -> int:
         return len(self.motion)
@@ -108,8 +81,7 @@ class Columns:
         return self.ends[:, 1]
 
     def above(self, column: Ints, low: Floats, high: Floats, levels: Levels) -> Mask:
-        """Which documents may come above levels in an interval (where they turn: on their whole way), given what
-        their scores at both ends are at most."""
+        """Which documents may come above levels on their way, given what their scores at both ends are at most."""
         if self.turns:
             return peak(low, high, self.motion.stop[column]) >= levels.low
         return levels.under(low, high)
@@ -119,4 +91,4 @@ class Columns:
         if self.turns:
             # Levels are the same at both ends, so the stricter one is the higher one.
             return self.above(column, low, high, bars.stricter.at(line))
-        return np.logical_and(*(self.above(column, low, high, levels.at(line)) for levels in bars))
+        return bars.at(line).under(low, high)

@@ -98,15 +98,14 @@ class Cutter:
         for first in range(0, len(begun), together):
             some = begun[first : first + together]
             asked = self.asked[some[0].group.start : some[-1].group.stop]
-            bars = [Bars.joined(each) for each in zip(*(one.bars_of_intervals for one in some), strict=True)]
-            met = self.meeting().among(self._vectors(asked), bars, self.k)
+            met = self.meeting().among(self._vectors(asked), Bars.joined(one.bars for one in some), self.k)
             for one in some:
-                yield partial(self._finish, one, [each.part(one.group, some[0].group.start) for each in met])
+                yield partial(self._finish, one, met.part(one.group, some[0].group.start))
 
     def _cells(self, group: slice) -> Cells:
         begun = self._begin(group)
         queries = self._vectors(self.asked[group])
-        return self._finish(begun, self.meeting().among(queries, begun.bars_of_intervals, self.k))
+        return self._finish(begun, self.meeting().among(queries, begun.bars, self.k))
 
     def _vectors(self, asked: Ints) -> Floats:
         """Some queries, without a copy where they come one after the other."""
@@ -133,16 +132,10 @@ class Cutter:
         asked = self.asked[group]
         known = self.known.where(slice(*np.searchsorted(self.known.query, [asked[0], asked[-1] + 1])))
         known = known._replace(query=np.searchsorted(asked, known.query))
-        # Lines are queries in the first interval, then in the second one and so on.
-        angles = np.array(self.columns.angles)
-        intervals = len(angles) - 1
-        low, high = (np.repeat(ends, len(asked)) for ends in (angles[:-1], angles[1:]))
+        low, high = (np.full(len(asked), angle) for angle in (0.0, self.motion.end))
         labelled = Layout(known.query, len(asked)).curves(self._label_curves(known))
         rests = self._still_curves(self.still.score[asked])
-        # They come as they are between the first angle and the last.
-        if intervals > 1:
-            labelled, rests = (each.tiled(intervals).between(low, high) for each in (labelled, rests))
-        k = np.full(len(low), self.k)
+        k = np.full(len(asked), self.k)
         if self.motion.turns:
             lower, upper = rests.bounds(low, high, turns=True)
             bar = kth_largest(lower, k)
@@ -160,7 +153,7 @@ class Cutter:
         curves = Curves(*(values[line, place] for values in rests))
         return _Begun(group, known, low, high, Bars(labels, stills), labelled, alive, line, place, curves)
 
-    def _finish(self, begun: _Begun, met: list[Met]) -> Cells:
+    def _finish(self, begun: _Begun, met: Met) -> Cells:
         listed = self._listed(begun, met)
         leaves = []
         if not self.motion.turns:
@@ -173,27 +166,24 @@ class Cutter:
             leaves.append(_leaf(begun, listed.line, listed.column, np.zeros(len(begun.low), np.int64)))
         return exact_cells(leaves, self.asked[begun.group], self.queries, self.motion, self.still, begun.known)
 
-    def _listed(self, begun: _Begun, met: list[Met]) -> _Listed:
+    def _listed(self, begun: _Begun, met: Met) -> _Listed:
         """All that may matter."""
-        pairs = Met.joined(each._replace(query=each.query + part * begun.queries) for part, each in enumerate(met))
-        line, column = pairs.query, pairs.column
-        moving = self._moving_curves(pairs)
-        if len(met) > 1:
-            moving = moving.between(begun.low[line], begun.high[line])
+        line, column = met.query, met.column
+        moving = self._moving_curves(met)
         may = np.arange(len(line))
         # Rays have been compared with the labels, if not very closely. They may still stay below k documents at rest,
         # where there are so many; labels that do so are given up and must not be listed (see ``_label_curves``).
         if self.motion.turns or self.still.row.shape[1] >= self.k:
             at_low, at_high = ((end + moving.slack).astype(np.float64) for end in (moving.at_low, moving.at_high))
             may = np.flatnonzero(self.columns.matter(line, column, at_low, at_high, begun.bars))
-        if len(met) == 1 and len(begun.line) == 0:
+        if len(begun.line) == 0:
             # In the order of the lines already.
             return _Listed(line[may], column[may], moving, may)
         # All curves one after the other, and which of them are wanted, line by line.
         curves = Curves(*(np.concatenate(each) for each in zip(moving, begun.rests, strict=True)))
         column = np.concatenate([column, len(self.motion) + begun.place])
         line = np.concatenate([line[may], begun.line])
-        wanted = np.concatenate([may, np.arange(len(pairs.query), len(column))])
+        wanted = np.concatenate([may, np.arange(len(met.query), len(column))])
         order = sorted_places(line)
         at = wanted[order]
         return _Listed(line[order], column[at], curves, at)
@@ -227,8 +217,8 @@ class Cutter:
             label = np.argmax(labelled.at_low > -np.inf, axis=1)[:, None]
             beside = Curves(*(np.take_along_axis(values, label, axis=1) for values in labelled))
             documents, labelled = documents.less(beside), labelled.less(beside)
-        query, ahead = lines % begun.queries, np.zeros(len(lines), np.int64)
-        return Node(0, query, begun.low[lines], begun.high[lines], ahead, columns, documents, labelled)
+        ahead = np.zeros(len(lines), np.int64)
+        return Node(0, lines, begun.low[lines], begun.high[lines], ahead, columns, documents, labelled)
 
     def _moving_curves(self, met: Met) -> Curves:
         """Curves from scores at both ends of all angles."""
@@ -267,8 +257,8 @@ class Cutter:
 
 
 class _Begun(NamedTuple):
-    """What is known of a group of queries before looking at the moving documents, interval by interval: its labels,
-    what documents have to come above, and the still documents that may matter as (line, place) with their curves."""
+    """What is known of a group of queries, a line each, before looking at the moving documents: their labels, what
+    documents have to come above, and the still documents that may matter as (line, place) with their curves."""
 
     group: slice
     known: Known
@@ -280,14 +270,6 @@ class _Begun(NamedTuple):
     line: Ints
     place: Ints
     rests: Curves
-
-    @property
-    def queries(self) -> int:
-        return int(self.group.stop - self.group.start)
-
-    @property
-    def bars_of_intervals(self) -> list[Bars]:
-        return [self.bars.at(lines) for lines in parallel.slices(len(self.low), self.queries)]
 
 
 class _Listed(NamedTuple):
@@ -304,4 +286,4 @@ class _Listed(NamedTuple):
 
 def _leaf(begun: _Begun, line: Ints, column: Ints, ahead: Ints) -> Leaf:
     """Documents in whole lines, of which so many more are ahead."""
-    return Leaf(line % begun.queries, column, begun.low[line], begun.high[line], ahead[line])
+    return Leaf(line, column, begun.low[line], begun.high[line], ahead[line])

@@ -63,6 +63,20 @@ class Bars(NamedTuple):
         """Those of some lines."""
         return Bars(self.labels.at(which), self.stills.at(which))
 
+    def under(self, low: Floats, high: Floats) -> Mask:
+        """Where straight rays with these scores at both ends come above both levels at once.
+
+        With t for the tangent of the angle, a ray is a + b t above a level: where a < 0 from t = -a / b on, where b < 0
+        up to there. Where it is above the one only from some angle on and above the other only up to some angle, they
+        are compared without dividing. (Levels may be infinite. What is not a number counts as above.)
+        """
+        (a, b), (c, d) = ((low - level.low, high - level.high) for level in self)
+        above = (np.maximum(a, b) >= 0) & (np.maximum(c, d) >= 0)
+        with np.errstate(invalid="ignore"):
+            turn = a * d - b * c
+        above &= ~np.where(a < 0, (c >= 0) & (turn > 0), (c < 0) & (turn < 0))
+        return above
+
     @classmethod
     def joined(cls, parts: Iterable[Bars]) -> Bars:
         """Those of several groups of lines, one after the other."""
@@ -81,15 +95,6 @@ class Curves(NamedTuple):
     at_high: Singles
     slack: Singles
 
-    def between(self, low: Floats, high: Floats) -> Curves:
-        """The same curves for an interval per line, or per curve where they are not in lines."""
-        ends = (height(self.score, self.slope, self.stop, self._beside(phi)) for phi in (low, high))
-        return self._replace(at_low=next(ends), at_high=next(ends))
-
-    def _beside(self, angles: Floats) -> Singles:
-        """Angles of lines, to be used with all curves of a line."""
-        return angles.astype(np.float32).reshape(-1, *[1] * (self.score.ndim - 1))
-
     def bounds(self, low: Floats, high: Floats, *, turns: bool) -> tuple[Singles, Singles]:
         """What the scores cannot leave between the two angles of each line.
 
@@ -100,8 +105,8 @@ class Curves(NamedTuple):
         upper = np.maximum(self.at_low, self.at_high) + self.slack
         if not turns:
             return lower, upper
-        arc = np.minimum(self._beside(high), self.stop) - np.minimum(self._beside(low), self.stop)
-        return bulged(lower, upper, arc)
+        begin, end = (np.minimum(angle.astype(np.float32)[:, None], self.stop) for angle in (low, high))
+        return bulged(lower, upper, end - begin)
 
     def reach(self, levels: Levels) -> Mask:
         """Which straight rays may come above the levels."""
@@ -114,13 +119,9 @@ class Curves(NamedTuple):
         """
         half = len(middle)
         first = Curves(*(values[:half] for values in self))
-        at_middle = height(first.score, first.slope, first.stop, first._beside(middle))
+        at_middle = height(first.score, first.slope, first.stop, middle.astype(np.float32)[:, None])
         self.at_high[:half] = self.at_low[half:] = at_middle
         return self
-
-    def tiled(self, times: int) -> Curves:
-        """All lines so many times."""
-        return Curves(*(np.concatenate([values] * times) for values in self))
 
     def less(self, other: Curves) -> Curves:
         """The differences to curves with the same stop, which they are off by as much as these."""

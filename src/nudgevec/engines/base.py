@@ -79,9 +79,9 @@ class Met(NamedTuple):
 class Meeting(Protocol):
     """A filter for the documents that move."""
 
-    def among(self, queries: Floats, bars: list[Bars], k: int) -> list[Met]:
-        """For every interval between two angles: the columns that may matter to each query, and some more, in the
-        order of the queries. Where they are many, those below what k columns never fall below are left out too."""
+    def among(self, queries: Floats, bars: Bars, k: int) -> Met:
+        """The columns that may matter to each query, and some more, in the order of the queries. Where they are many,
+        those below what k columns never fall below are left out too."""
 
 
 class Engine(Protocol):

@@ -235,42 +235,36 @@ class DeviceMeeting:
             start = sent(motion.start[part]).double() / sent(units[part, None])
             self.first[part] = start
             self.last[part] = sent(cosine[part, None]) * start + sent(sine[part, None]) * sent(motion.direction[part])
-        self.weights = [(sent(of_first), sent(of_last)) for of_first, of_last in columns.weights]
-        self.bulges, self.slack = [sent(bulge) for bulge in columns.bulges], sent(columns.slack)
+        self.bulge, self.slack = sent(columns.bulge), sent(columns.slack)
 
-    def among(self, queries: Floats, bars: list[Bars], k: int) -> list[Met]:
+    def among(self, queries: Floats, bars: Bars, k: int) -> Met:
         torch = self.torch
         asked = torch.from_numpy(queries).to(self.device).float()
         with _full_precision(torch):
             first, last = asked @ self.first.T, asked @ self.last.T
-        inner = [torch.addcmul(first * of_first, last, of_last) for of_first, of_last in self.weights[1:-1]]
-        ends, levels = list(pairwise([first, *inner, last])), [bar.stricter for bar in bars]
-        over = torch.stack([self._over(*ends[each], each, level) for each, level in enumerate(levels)])
-        # All intervals together: the host waits whenever it asks how many there are.
-        crowded = (over.sum(dim=2) > many(k)).cpu().numpy()
-        for each in np.flatnonzero(crowded.any(axis=1)).tolist():
-            lines = np.flatnonzero(crowded[each])
+        level = bars.stricter
+        over = self._over(first, last, level)
+        lines = np.flatnonzero((over.sum(dim=1) > many(k)).cpu().numpy())
+        if len(lines):
             there = torch.from_numpy(lines).to(self.device)
-            low, high = (end[there] for end in ends[each])
-            over[each, there] = self._closer(low, high, each, levels[each].at(lines), k)
-        interval, query, column = over.nonzero(as_tuple=True)
-        places = torch.stack([interval, query, column]).cpu().numpy()
+            over[there] = self._closer(first[there], last[there], level.at(lines), k)
+        query, column = over.nonzero(as_tuple=True)
+        places = torch.stack([query, column]).cpu().numpy()
         scores = torch.stack([first[query, column], last[query, column]]).cpu().numpy()
-        edges = np.searchsorted(places[0], np.arange(len(bars) + 1)).tolist()
-        return [Met(*places[1:, start:stop], *scores[:, start:stop]) for start, stop in pairwise(edges)]
+        return Met(*places, *scores)
 
-    def _over(self, low: Any, high: Any, interval: int, level: Levels) -> Any:
+    def _over(self, first: Any, last: Any, level: Levels) -> Any:
         """Where a column may come above the level."""
         low_bar, high_bar = (self.torch.from_numpy(each).to(self.device)[:, None] for each in level)
         if self.turns:
-            bound = (self.torch.maximum(low, high) + self.slack) * self.bulges[interval]
+            bound = (self.torch.maximum(first, last) + self.slack) * self.bulge
             return bound >= self.torch.where(low_bar > 0, low_bar, -self.torch.inf)
-        return (low + self.slack >= low_bar) | (high + self.slack >= high_bar)
+        return (first + self.slack >= low_bar) | (last + self.slack >= high_bar)
 
-    def _closer(self, low: Any, high: Any, interval: int, level: Levels, k: int) -> Any:
+    def _closer(self, first: Any, last: Any, level: Levels, k: int) -> Any:
         """The same for crowded lines, given what k columns reach there."""
-        reached = self._kth_largest(self.torch.minimum(low, high) - self.slack, k)
-        return self._over(low, high, interval, level.raised(reached.cpu().numpy()))
+        reached = self._kth_largest(self.torch.minimum(first, last) - self.slack, k)
+        return self._over(first, last, level.raised(reached.cpu().numpy()))
 
     def _kth_largest(self, lower: Any, k: int) -> Any:
         """A height that at least k columns are above, as ``lines.kth_largest``."""

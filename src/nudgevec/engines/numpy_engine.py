@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from nudgevec import parallel
 from nudgevec.columns import Columns
@@ -140,7 +139,7 @@ class NumpyMeeting:
         least, most = columns.slack.min(initial=np.inf), columns.slack.max(initial=0)
         self.lowered_by = most if most < _EVEN * least else np.float32(0)
 
-    def among(self, queries: Floats, bars: list[Bars], k: int) -> list[Met]:
+    def among(self, queries: Floats, bars: Bars, k: int) -> Met:
         shape = len(queries), len(self.columns)
         first, last = (self.scratch.room(name, shape, np.float32) for name in ("scores", "last"))
 
@@ -153,50 +152,34 @@ class NumpyMeeting:
         threads = parallel.hands()
         share = len(queries) // (2 * threads) if threads > 1 else len(queries)
         everywhere(multiply, len(queries), max(_FEWEST_QUERIES, share))
-        parts = [self._among(first, last, bars, k, lines) for lines in handfuls(*shape)]
-        return [Met.joined(each) for each in zip(*parts, strict=True)]
+        return Met.joined(self._among(first[lines], last[lines], bars, k, lines) for lines in handfuls(*shape))
 
-    def _among(self, first: Singles, last: Singles, bars: list[Bars], k: int, lines: slice) -> list[Met]:
-        columns, found = self.columns, []
-        first, last = first[lines], last[lines]
+    def _among(self, first: Singles, last: Singles, bars: Bars, k: int, lines: slice) -> Met:
+        level = bars.at(lines).stricter
+        over = self._over(first, last, level, self.scratch.room("over", first.shape, np.bool_))
+        crowd = crowded(over, k)
+        if len(crowd):
+            ends = first[crowd], last[crowd]
+            reached = kth_largest(np.minimum(*ends) - self.columns.slack, np.full(len(crowd), k))
+            over[crowd] = self._over(*ends, level.at(crowd).raised(reached), np.empty(ends[0].shape, np.bool_))
+        query, column = entries(over)
+        return Met(query + lines.start, column, first[query, column], last[query, column])
 
-        def room(name: str, kind: Any = np.float32) -> npt.NDArray[Any]:
-            return self.scratch.room(name, first.shape, kind)
-
-        low = first
-        for interval, bar in enumerate(bars):
-            high, level = last, bar.at(lines).stricter
-            if interval < len(bars) - 1:
-                of_first, of_last = columns.weights[interval + 1]
-                high = np.multiply(first, of_first, out=room("odd" if interval % 2 else "even"))
-                high += np.multiply(last, of_last, out=room("bound"))
-            over = self._over(low, high, interval, level, room("over", np.bool_))
-            crowd = crowded(over, k)
-            if len(crowd):
-                ends = low[crowd], high[crowd]
-                reached = kth_largest(np.minimum(*ends) - columns.slack, np.full(len(crowd), k))
-                level = level.at(crowd).raised(reached)
-                over[crowd] = self._over(*ends, interval, level, np.empty(ends[0].shape, np.bool_))
-            query, column = entries(over)
-            found.append(Met(query + lines.start, column, first[query, column], last[query, column]))
-            low = high
-        return found
-
-    def _over(self, low: Singles, high: Singles, interval: int, level: Levels, over: Mask) -> Mask:
+    def _over(self, first: Singles, last: Singles, level: Levels, over: Mask) -> Mask:
         """Where a column may come above the level."""
         columns = self.columns
-        bound = self.scratch.room("bound", low.shape, np.float32)
+        bound = self.scratch.room("bound", first.shape, np.float32)
         if columns.turns:
             # Bounds on a sinusoid are these where they are positive; what is not is left to those who look closer.
             bar = np.where(level.low > 0, level.low, np.float32(-np.inf))
-            np.maximum(low, high, out=bound)
+            np.maximum(first, last, out=bound)
             bound += columns.slack
-            bound *= columns.bulges[interval]
+            bound *= columns.bulge
             np.greater_equal(bound, bar[:, None], out=over)
         else:
-            some = self.scratch.room("some", low.shape, np.bool_)
-            np.greater_equal(self._at_most(low, bound), level.low[:, None] - self.lowered_by, out=over)
-            over |= np.greater_equal(self._at_most(high, bound), level.high[:, None] - self.lowered_by, out=some)
+            some = self.scratch.room("some", first.shape, np.bool_)
+            np.greater_equal(self._at_most(first, bound), level.low[:, None] - self.lowered_by, out=over)
+            over |= np.greater_equal(self._at_most(last, bound), level.high[:, None] - self.lowered_by, out=some)
         return over
 
     def _at_most(self, height: Singles, room: Singles) -> Singles:

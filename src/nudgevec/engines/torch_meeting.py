@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 
 from nudgevec.columns import Columns
@@ -18,7 +16,7 @@ from nudgevec.tiles import UNIT_ROUNDOFF, Singles
 
 
 class TorchMeeting:
-    """Filters moving documents with a bfloat16 product for every angle; what is left is scored in float32.
+    """Filters moving documents with a bfloat16 product for each end; what is left is scored in float32.
 
     A product comes out as what the score is at most: the error of q . x, at most |q - q'| |x'| + |x - x'| for the
     rounding of both and a little for adding up, is itself an inner product, (|q - q'|, 1) . (|x'|, |x - x'| + ...), and
@@ -32,22 +30,20 @@ class TorchMeeting:
         self.columns = columns
         self.scratch = scratch
         count, _, dim = columns.ends.shape
-        self.bulge = columns.bulges[0] if columns.turns else np.ones(count, np.float32)
-        self.at = np.empty((len(columns.angles), count, dim + 2), np.int16)
-        # Of each document the longest version, and what its products may be off by without the rounding of the query.
+        self.rows = np.empty((2, count, dim + 2), np.int16)
+        # Of each document the longer end, and what its products may be off by without the rounding of the query.
         self.length, self.off = np.zeros((2, count), np.float32)
         adding = np.float32(2 * (dim + 64) * UNIT_ROUNDOFF)
 
         def fill(part: slice) -> None:
-            for rows, (of_first, of_last) in zip(self.at, columns.weights, strict=True):
-                exact = columns.first[part] * (self.bulge[part] * of_first[part])[:, None]
-                exact += columns.last[part] * (self.bulge[part] * of_last[part])[:, None]
+            for rows, end in zip(self.rows, (columns.first, columns.last), strict=True):
+                exact = end[part] * columns.bulge[part, None]
                 coarse = torch.from_numpy(exact).to(torch.bfloat16)
                 floats = coarse.float().numpy()
                 length = _at_most_long(floats)
                 exact -= floats
                 off = _at_most_long(exact)
-                off += self.bulge[part] * columns.slack[part] + adding * length
+                off += columns.bulge[part] * columns.slack[part] + adding * length
                 as_floats(rows)[part, :dim] = coarse
                 rows[part, dim], rows[part, dim + 1] = rounded_up(length), rounded_up(off)
                 self.length[part] = np.maximum(self.length[part], length)
@@ -55,72 +51,64 @@ class TorchMeeting:
 
         everywhere(fill, count)
 
-    def among(self, queries: Floats, bars: list[Bars], k: int) -> list[Met]:
-        heights, lost = self._products(queries)
-        shape = heights[0].shape
+    def among(self, queries: Floats, bars: Bars, k: int) -> Met:
+        (first, last), lost = self._products(queries)
+        shape = first.shape
         margin = np.float32(2 * (1 + 4 * BFLOAT16_ROUNDING)) * (np.float32(1.01 * lost) * self.length + self.off)
-        found = np.concatenate([self._found(heights, bars, margin, k, lines) for lines in handfuls(*shape)])
+        found = np.concatenate(
+            [
+                self._found(first[lines], last[lines], bars.at(lines), margin, k) + lines.start * shape[1]
+                for lines in handfuls(*shape)
+            ]
+        )
         query, column = np.divmod(found, shape[1])
-        most = [self._at_most(height.ravel()[found], column) for height in heights]
-        may = [
-            self.columns.matter(query, column, low, high, each)
-            for each, (low, high) in zip(bars, pairwise(most), strict=True)
-        ]
-        anywhere = np.logical_or.reduce(may)
-        query, column = query[anywhere], column[anywhere]
-        met = Met(query, column, *self._scores(queries, query, column))
-        return [met.where(each[anywhere]) for each in may]
+        low, high = (self._at_most(height.ravel()[found], column) for height in (first, last))
+        may = self.columns.matter(query, column, low, high, bars)
+        query, column = query[may], column[may]
+        return Met(query, column, *self._scores(queries, query, column))
 
     def _products(self, queries: Floats) -> tuple[list[Bits], float]:
-        """What scores are at most, at every angle, and what the queries are off by at most."""
+        """What scores are at most, at both ends, and what the queries are off by at most."""
         dim = queries.shape[1]
         asked = np.empty((len(queries), dim + 2), np.int16)
         lost = in_bfloat16(queries, as_floats(asked)[:, :dim])
         asked[:, dim], asked[:, dim + 1] = rounded_up(lost), rounded_up(np.ones(1))
-        heights = [
-            self.scratch.room(f"at {angle}" if angle else "scores", (len(asked), len(self.off)), np.int16)
-            for angle in range(len(self.at))
-        ]
-        for height, rows in zip(heights, self.at, strict=True):
+        heights = [self.scratch.room(name, (len(asked), len(self.off)), np.int16) for name in ("scores", "last")]
+        for height, rows in zip(heights, self.rows, strict=True):
             self.torch.mm(as_floats(asked), as_floats(rows).T, out=as_floats(height))
         return heights, float(lost.max(initial=0.0))
 
-    def _found(self, heights: list[Bits], bars: list[Bars], margin: Singles, k: int, lines: slice) -> Ints:
-        """The places in a table of queries and columns where one may come above the levels of some interval."""
-        shape = heights[0][lines].shape
-        over = self.scratch.room("over", shape, np.bool_)
-        over[:] = False
-        for bar, (low, high) in zip(bars, pairwise(height[lines] for height in heights), strict=True):
-            level = bar.at(lines).stricter
-            some = self._over(low, high, level, self.scratch.room("some", shape, np.bool_))
-            crowd = crowded(some, k)
-            if len(crowd):
-                ends = low[crowd], high[crowd]
-                level = level.at(crowd).raised(self._reached(*ends, margin, k))
-                some[crowd] = self._over(*ends, level, np.empty(ends[0].shape, np.bool_))
-            over |= some
-        found: Ints = np.flatnonzero(over) + lines.start * shape[1]
+    def _found(self, first: Bits, last: Bits, bars: Bars, margin: Singles, k: int) -> Ints:
+        """The places in a table of queries and columns where one may come above the level."""
+        level = bars.stricter
+        over = self._over(first, last, level, self.scratch.room("over", first.shape, np.bool_))
+        crowd = crowded(over, k)
+        if len(crowd):
+            ends = first[crowd], last[crowd]
+            level = level.at(crowd).raised(self._reached(*ends, margin, k))
+            over[crowd] = self._over(*ends, level, np.empty(ends[0].shape, np.bool_))
+        found: Ints = np.flatnonzero(over)
         return found
 
-    def _over(self, low: Bits, high: Bits, level: Levels, over: Mask) -> Mask:
+    def _over(self, first: Bits, last: Bits, level: Levels, over: Mask) -> Mask:
         """Where a column may come above the level."""
-        np.greater_equal(low, as_bits(level.low)[:, None], out=over)
-        some = self.scratch.room("others", low.shape, np.bool_)
-        over |= np.greater_equal(high, as_bits(level.high)[:, None], out=some)
+        np.greater_equal(first, as_bits(level.low)[:, None], out=over)
+        some = self.scratch.room("some", first.shape, np.bool_)
+        over |= np.greater_equal(last, as_bits(level.high)[:, None], out=some)
         return over
 
-    def _reached(self, low: Bits, high: Bits, margin: Singles, k: int) -> Singles:
-        """What k columns never fall below in an interval, or -inf where that is not positive.
+    def _reached(self, first: Bits, last: Bits, margin: Singles, k: int) -> Singles:
+        """What k columns never fall below, or -inf where that is not positive.
 
         A product F holds a margin m that itself may be needed in full, so a score is at least F (1 - u) - 2m over the
         bulge, with u for a rounding. ``margin`` is 2m (1 + 4u): (F - margin) over the bulge is rounded twice on the
         way, and (1 - 4u) of it is less.
         """
-        bound: Bits = self.scratch.room("bound", low.shape, np.int16)
-        np.minimum(low, high, out=bound)  # of two negative numbers the wrong one, which is negative too
+        bound: Bits = self.scratch.room("bound", first.shape, np.int16)
+        np.minimum(first, last, out=bound)  # of two negative numbers the wrong one, which is negative too
         floats = as_floats(bound).sub_(as_floats(rounded_up(margin)))
         if self.columns.turns:
-            floats.div_(as_floats(rounded_up(self.bulge)))
+            floats.div_(as_floats(rounded_up(self.columns.bulge)))
         reached = _kth_largest(bound, k) * np.float32(1 - 4 * BFLOAT16_ROUNDING)
         return np.where(reached > 0, reached, np.float32(-np.inf))
 
@@ -135,7 +123,7 @@ class TorchMeeting:
     def _at_most(self, height: Bits, column: Ints) -> Floats:
         """What scores are at most, given their products."""
         product: Floats = as_floats(height).double().numpy()
-        return (product + np.abs(product) * BFLOAT16_ROUNDING) / self.bulge[column]
+        return (product + np.abs(product) * BFLOAT16_ROUNDING) / self.columns.bulge[column]
 
 
 def _at_most_long(rows: Singles) -> Singles:
