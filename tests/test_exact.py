@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
-from nudgevec import NudgeM, NudgeN, columns, cutter, cutting, ranks
+from nudgevec import NudgeM, NudgeN, cutter, cutting, ranks
 from nudgevec.tiles import error_of
 from problems import METRICS, Problem, problems
 
@@ -59,12 +59,16 @@ def test_curve_equals_brute_force_however_finely_cut(method, move, problem, metr
     """Larger problems, with every interval cut as often as it can be."""
     with pytest.MonkeyPatch.context() as patched:
         no_short_cuts(patched)
-        patched.setattr(columns, "_FEW", 0)
-        patched.setattr(cutting, "_CELL_PAIRS", 0)
-        patched.setattr(cutting, "_CELL_SPARE", -1000)
-        patched.setattr(cutting, "_CELL_DEPTH", 6)
-        patched.setattr(cutting, "_IN_VAIN", -1)
+        cut_so_often(patched, 6)
         check(method, move, problem, f"{metric}@{problem.k}", where)
+
+
+def cut_so_often(patched, times):
+    """Intervals are cut this often, whatever is in them."""
+    patched.setattr(cutting, "_CELL_PAIRS", 0)
+    patched.setattr(cutting, "_CELL_SPARE", -1000)
+    patched.setattr(cutting, "_CELL_DEPTH", times)
+    patched.setattr(cutting, "_IN_VAIN", -1)
 
 
 def check(method, move, problem, metric, where):
@@ -131,14 +135,13 @@ def test_ties_with_a_label_that_is_never_in_the_top_k_do_not_count(monkeypatch):
     assert gammas() == chosen
 
 
-@pytest.mark.parametrize("as_if_large", [False, True])
-def test_a_label_out_of_the_top_k_does_not_count_though_its_score_is_off(monkeypatch, as_if_large):
-    """One label (y) is about to fall below two documents at rest, the other one (z) is just out of their reach. z is so
-    long that its float32 scores are off by more than those of documents at rest: in some problems they reach y."""
-    monkeypatch.setattr(columns, "_FEW", 0)
-    if as_if_large:
-        no_short_cuts(monkeypatch)
-    dim, long, middle = 64, 1e4, columns._EARLY * math.pi / 2
+def test_a_label_out_of_the_top_k_does_not_count_though_its_score_is_off(monkeypatch):
+    """Where the angles are cut in two, one label (y) is about to fall below two documents at rest, and the other (z) is
+    just out of their reach. z is so long that its float32 scores are off by more than those of documents at rest: in
+    some problems they reach y."""
+    no_short_cuts(monkeypatch)
+    cut_so_often(monkeypatch, 1)
+    dim, long, middle = 64, 1e4, (0.5 + cutting._ASIDE) * math.pi / 2
     off, off_at_rest = error_of(dim + 32) * 1.5 / math.cos(math.pi / 4), error_of(32)
     for seed in range(20):
         random = np.random.default_rng(seed)
