@@ -91,4 +91,5 @@ class Columns:
         if self.turns:
             # Levels are the same at both ends, so the stricter one is the higher one.
             return self.above(column, low, high, bars.stricter.at(line))
-        return bars.at(line).under(low, high)
+        matter: Mask = bars.at(line).under(low, high)
+        return matter

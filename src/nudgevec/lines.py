@@ -15,6 +15,9 @@ from nudgevec.tiles import Singles
 
 Mask = npt.NDArray[np.bool_]
 
+# More than a product of two differences is off by in float32, in parts of it.
+_PRODUCT_ROUNDING = 1e-6
+
 
 class Levels(NamedTuple):
     """For every line, heights at both ends of an interval. Who stays below them at both does not matter there.
@@ -63,19 +66,22 @@ class Bars(NamedTuple):
         """Those of some lines."""
         return Bars(self.labels.at(which), self.stills.at(which))
 
-    def under(self, low: Floats, high: Floats) -> Mask:
-        """Where straight rays with these scores at both ends come above both levels at once.
+    def under(self, low: Any, high: Any) -> Any:
+        """Where straight rays with these scores at both ends come above both levels at once. Of arrays or tensors.
 
         With t for the tangent of the angle, a ray is a + b t above a level: where a < 0 from t = -a / b on, where b < 0
-        up to there. Where it is above the one only from some angle on and above the other only up to some angle, they
-        are compared without dividing. (Levels may be infinite. What is not a number counts as above.)
+        up to there. One that is above the one level only from some angle on, and above the other only up to an earlier
+        one, is never above both; the two angles are compared without dividing. (Levels may be infinite, and what comes
+        out as no number does not count.)
         """
         (a, b), (c, d) = ((low - level.low, high - level.high) for level in self)
-        above = (np.maximum(a, b) >= 0) & (np.maximum(c, d) >= 0)
+        above = ((a >= 0) | (b >= 0)) & ((c >= 0) | (d >= 0))
         with np.errstate(invalid="ignore"):
-            turn = a * d - b * c
-        above &= ~np.where(a < 0, (c >= 0) & (turn > 0), (c < 0) & (turn < 0))
-        return above
+            one, other = a * d, b * c
+            room = _PRODUCT_ROUNDING * (abs(one) + abs(other))
+            late = (a < 0) & (c >= 0) & (one - other > room)
+            early = (a >= 0) & (c < 0) & (other - one > room)
+        return above & ~(late | early)
 
     @classmethod
     def joined(cls, parts: Iterable[Bars]) -> Bars:
