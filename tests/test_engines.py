@@ -192,16 +192,30 @@ def test_no_moving_document_is_missed(turns, k, cross):
         return first * np.cos(np.minimum(phi, stop)) + slope * np.sin(np.minimum(phi, stop))
 
     levels = np.array([-0.1, 0.0, 1e-6, 1e-5, 1e-4, 1e-3, 0.1, 0.4])
-    asked = Bars(*(Levels(*each) for each in np.float32(random.choice(levels, (2, 2, 40)))))
+    labels, stills = (Levels(*each) for each in np.float32(random.choice(levels, (2, 2, 40))))
+    low, high = np.zeros(40), np.full(40, motion.end)
     if turns:
-        asked = Bars(*(Levels(each.low, each.low) for each in asked))
+        labels, stills = Levels(labels.low, labels.low), Levels(stills.low, stills.low)
+    else:
+        low, high = np.sort(random.uniform(0, motion.end, (2, 40)), axis=0)
+
+    def reaches_at(phi):
+        bars = [each.low if turns else each.low * np.cos(phi) + each.high * np.sin(phi) for each in (labels, stills)]
+        return scores(phi) >= np.maximum(*bars)[:, None]
+
+    def between(each):
+        return Levels(*((np.cos(phi) * each.low + np.sin(phi) * each.high).astype(np.float32) for phi in (low, high)))
+
+    way = labels.stricter(stills)
+    asked = Bars(way, low, high, labels, stills) if turns else Bars(way, low, high, between(labels), between(stills))
     reaches = np.zeros((40, count), np.bool_)
-    for phi in np.linspace(0, motion.end, 60):
-        bars = [each.low if turns else each.low * np.cos(phi) + each.high * np.sin(phi) for each in asked]
-        reaches |= scores(phi) >= np.maximum(*bars)[:, None]
-    low, high = scores(0), scores(motion.end)
-    kept = np.sort(np.minimum(low, high), axis=1)[:, -k]
-    reaches &= np.maximum(low, high) >= kept[:, None]
+    for phi in np.linspace(0, motion.end, 120):
+        inside = (low + 1e-3 <= phi) & (phi <= high - 1e-3)
+        reaches |= reaches_at(phi) & inside[:, None]
+    ends = scores(0), scores(motion.end)
+    kept = np.sort(np.minimum(*ends), axis=1)[:, -k]
+    reaches &= np.maximum(*ends) >= kept[:, None]
+    assert reaches.any()
     rooms = Scratch([])
     meetings = NumpyMeeting(columns, rooms), TorchMeeting(columns, rooms), DeviceMeeting(columns, torch.device("cpu"))
     for kind in meetings:
@@ -254,10 +268,11 @@ def test_the_worst_that_rounding_can_do_to_moving_documents(of_query):
     motion = Motion(np.arange(1), moving, np.ones(1), moving, np.full(1, np.pi / 2), np.ones(1, np.int64), turns=False)
     columns = Columns.of(motion)
     reached, never = np.float32((queries @ moving.T)[0] - 3e-4), np.ones(1, np.float32)
+    angles = np.zeros(1), np.full(1, motion.end)
     rooms = Scratch([])
     meetings = NumpyMeeting(columns, rooms), TorchMeeting(columns, rooms), DeviceMeeting(columns, torch.device("cpu"))
     for kind, level in product(meetings, (Levels(reached, never), Levels(never, reached))):
-        assert kind.among(queries, Bars(level, level), 1).column.tolist() == [0]
+        assert kind.among(queries, Bars(level, *angles, level, level), 1).column.tolist() == [0]
 
 
 @pytest.mark.parametrize("method", [NudgeN, NudgeM])

@@ -23,7 +23,8 @@ def test_a_ray_has_to_be_above_both_levels_at_one_angle(of_torch, infinite):
     higher_by = np.min([np.cos(angles) * begin + np.sin(angles) * end for begin, end in ends], axis=0)
     wanted, surely = (higher_by >= 0).any(axis=0), (higher_by < -0.01).all(axis=0)
     kind = torch.from_numpy if of_torch else np.asarray
-    bars = Bars(*(Levels(kind(at_low), kind(at_high)) for at_low, at_high in pairs(levels)))
+    labels, stills = (Levels(kind(at_low), kind(at_high)) for at_low, at_high in pairs(levels))
+    bars = Bars(labels, np.zeros(3000), np.full(3000, np.pi / 2), labels, stills)
     above = np.asarray(bars.under(kind(low), kind(high)))
     assert above[wanted].all()
     assert not above[surely].any()

@@ -86,10 +86,10 @@ class Columns:
             return peak(low, high, self.motion.stop[column]) >= levels.low
         return levels.under(low, high)
 
-    def matter(self, line: Ints, column: Ints, low: Floats, high: Floats, bars: Bars) -> Mask:
-        """Which pairs may matter there, where the lines have these bars."""
+    def matter(self, line: Ints, column: Ints, first: Floats, last: Floats, bars: Bars) -> Mask:
+        """Which pairs may matter, where the lines have these bars, given what scores at both ends are at most."""
         if self.turns:
-            # Levels are the same at both ends, so the stricter one is the higher one.
-            return self.above(column, low, high, bars.stricter.at(line))
+            return self.above(column, first, last, bars.way.at(line))
+        low, high = (np.cos(angle)[line] * first + np.sin(angle)[line] * last for angle in (bars.low, bars.high))
         matter: Mask = bars.at(line).under(low, high)
         return matter

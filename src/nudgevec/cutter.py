@@ -22,7 +22,7 @@ from nudgevec.errors import VectorError
 from nudgevec.known import ROOM, Known
 from nudgevec.labels import Labels
 from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, entries, kth_largest
-from nudgevec.motion import Motion
+from nudgevec.motion import Motion, height
 from nudgevec.nearest import Nearest, Scan
 from nudgevec.overtaking import overtaking
 from nudgevec.parallel import ordered
@@ -132,26 +132,53 @@ class Cutter:
         asked = self.asked[group]
         known = self.known.where(slice(*np.searchsorted(self.known.query, [asked[0], asked[-1] + 1])))
         known = known._replace(query=np.searchsorted(asked, known.query))
-        low, high = (np.full(len(asked), angle) for angle in (0.0, self.motion.end))
         labelled = Layout(known.query, len(asked)).curves(self._label_curves(known))
         rests = self._still_curves(self.still.score[asked])
-        k = np.full(len(asked), self.k)
         if self.motion.turns:
+            low, high = (np.full(len(asked), angle) for angle in (0.0, self.motion.end))
             lower, upper = rests.bounds(low, high, turns=True)
-            bar = kth_largest(lower, k)
+            bar = kth_largest(lower, np.full(len(asked), self.k))
             alive, floor, _ = label_range(labelled.bounds(low, high, turns=True), bar)
             stills, labels = Levels(bar, bar), Levels(floor, floor)
-            matter = upper >= np.maximum(bar, floor)[:, None]
+            way = labels.stricter(stills)
+            matter = upper >= way.low[:, None]
         else:
-            # The k-th still document is the same one at both ends.
-            stills = Levels(*(kth_largest(height - rests.slack, k) for height in (rests.at_low, rests.at_high)))
-            alive = labelled.reach(stills.at(_EACH)) & (labelled.at_low > -np.inf)
-            below = (height - labelled.slack for height in (labelled.at_low, labelled.at_high))
-            labels = Levels(*(np.where(alive, each, np.float32(np.inf)).min(axis=1, initial=np.inf) for each in below))
+            _, labels, stills = self._levels(labelled, rests)
+            way = labels.stricter(stills)
+            low, high = self._window(known, asked)
+            labelled, rests = labelled.between(low, high), rests.between(low, high)
+            alive, labels, stills = self._levels(labelled, rests)
             matter = rests.reach(labels.at(_EACH)) & rests.reach(stills.at(_EACH))
         line, place = entries(matter)
         curves = Curves(*(values[line, place] for values in rests))
-        return _Begun(group, known, low, high, Bars(labels, stills), labelled, alive, line, place, curves)
+        return _Begun(group, known, Bars(way, low, high, labels, stills), labelled, alive, line, place, curves)
+
+    def _levels(self, labelled: Curves, rests: Curves) -> tuple[Mask, Levels, Levels]:
+        """Which labels on straight rays may be in the top k, and at both ends of the interval the lowest of these and
+        the k-th still document, which is the same one at both."""
+        k = np.full(len(rests.score), self.k)
+        stills = Levels(*(kth_largest(height - rests.slack, k) for height in (rests.at_low, rests.at_high)))
+        alive = labelled.reach(stills.at(_EACH)) & (labelled.at_low > -np.inf)
+        below = (height - labelled.slack for height in (labelled.at_low, labelled.at_high))
+        labels = Levels(*(np.where(alive, each, np.float32(np.inf)).min(axis=1, initial=np.inf) for each in below))
+        return alive, labels, stills
+
+    def _window(self, known: Known, asked: Ints) -> tuple[Floats, Floats]:
+        """Between which angles labels on straight rays can be in the top k: where the first of them comes up to the
+        k-th still document, and where the last one falls below it. It does either once at most."""
+        low, high = np.zeros(len(asked)), np.full(len(asked), self.motion.end)
+        if self.still.score.shape[1] < self.k:
+            return low, high
+        kth = self.still.score[asked, self.k - 1][known.query]
+        room = ROOM * (1 + np.abs(kth) + np.hypot(known.score, known.slope))
+        above, rises = known.score - kth + room, known.slope + room
+        begin = np.where(above < 0, np.arctan2(-above, rises), 0.0)
+        end = np.where(rises < 0, np.arctan2(above, -rises), self.motion.end)
+        firsts = np.searchsorted(known.query, np.arange(len(asked)))
+        there = self.still.row[asked, self.k - 1] >= 0
+        low[there] = np.minimum.reduceat(begin, firsts)[there]
+        high[there] = np.maximum.reduceat(end, firsts)[there]
+        return low, high
 
     def _finish(self, begun: _Begun, met: Met) -> Cells:
         listed = self._listed(begun, met)
@@ -163,19 +190,21 @@ class Cutter:
         if len(listed.line) > _FEW_LISTED:
             leaves += cut(self._roots(begun, listed), self.motion, self.k)
         else:
-            leaves.append(_leaf(begun, listed.line, listed.column, np.zeros(len(begun.low), np.int64)))
+            leaves.append(_leaf(begun, listed.line, listed.column, np.zeros(len(begun.alive), np.int64)))
         return exact_cells(leaves, self.asked[begun.group], self.queries, self.motion, self.still, begun.known)
 
     def _listed(self, begun: _Begun, met: Met) -> _Listed:
         """All that may matter."""
         line, column = met.query, met.column
         moving = self._moving_curves(met)
-        may = np.arange(len(line))
-        # Rays have been compared with the labels, if not very closely. They may still stay below k documents at rest,
-        # where there are so many; labels that do so are given up and must not be listed (see ``_label_curves``).
-        if self.motion.turns or self.still.row.shape[1] >= self.k:
-            at_low, at_high = ((end + moving.slack).astype(np.float64) for end in (moving.at_low, moving.at_high))
-            may = np.flatnonzero(self.columns.matter(line, column, at_low, at_high, begun.bars))
+        first, last = ((end + moving.slack).astype(np.float64) for end in (moving.at_low, moving.at_high))
+        may = np.flatnonzero(self.columns.matter(line, column, first, last, begun.bars))
+        if not self.motion.turns:
+            low, high = (
+                height(moving.score, moving.slope, moving.stop, angle[line].astype(np.float32))
+                for angle in (begun.bars.low, begun.bars.high)
+            )
+            moving = moving._replace(at_low=low, at_high=high)
         if len(begun.line) == 0:
             # In the order of the lines already.
             return _Listed(line[may], column[may], moving, may)
@@ -203,7 +232,7 @@ class Cutter:
 
     def _roots(self, begun: _Begun, listed: _Listed) -> Iterator[Node]:
         """Lines with few documents apart from those with many."""
-        count = np.bincount(listed.line, minlength=len(begun.low))
+        count = np.bincount(listed.line, minlength=len(begun.alive))
         size = np.where(count > 0, np.searchsorted(_WIDTHS, count), -1)
         for each in distinct(size[size >= 0]):
             lines, some = np.flatnonzero(size == each), listed.some(np.flatnonzero(size[listed.line] == each))
@@ -218,7 +247,7 @@ class Cutter:
             beside = Curves(*(np.take_along_axis(values, label, axis=1) for values in labelled))
             documents, labelled = documents.less(beside), labelled.less(beside)
         ahead = np.zeros(len(lines), np.int64)
-        return Node(0, lines, begun.low[lines], begun.high[lines], ahead, columns, documents, labelled)
+        return Node(0, lines, begun.bars.low[lines], begun.bars.high[lines], ahead, columns, documents, labelled)
 
     def _moving_curves(self, met: Met) -> Curves:
         """Curves from scores at both ends of all angles."""
@@ -262,8 +291,6 @@ class _Begun(NamedTuple):
 
     group: slice
     known: Known
-    low: Floats
-    high: Floats
     bars: Bars
     labelled: Curves
     alive: Mask
@@ -286,4 +313,4 @@ class _Listed(NamedTuple):
 
 def _leaf(begun: _Begun, line: Ints, column: Ints, ahead: Ints) -> Leaf:
     """Documents in whole lines, of which so many more are ahead."""
-    return Leaf(line, column, begun.low[line], begun.high[line], ahead[line])
+    return Leaf(line, column, begun.bars.low[line], begun.bars.high[line], ahead[line])

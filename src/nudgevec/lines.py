@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,28 +52,31 @@ class Levels(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """To matter in an interval, a document has to come above one of the labels and above the k-th still document."""
+    """To matter to a line, a document has to come above ``way``, heights at both ends of all angles; and between the
+    angles ``low`` and ``high``, where labels can be in the top k, above one of the labels and above the k-th still
+    document."""
 
+    way: Levels
+    low: Floats
+    high: Floats
     labels: Levels
     stills: Levels
 
-    @property
-    def stricter(self) -> Levels:
-        return self.labels.stricter(self.stills)
-
     def at(self, which: Any) -> Bars:
         """Those of some lines."""
-        return Bars(self.labels.at(which), self.stills.at(which))
+        levels = (each.at(which) for each in (self.way, self.labels, self.stills))
+        return Bars(next(levels), self.low[which], self.high[which], *levels)
 
     def under(self, low: Any, high: Any) -> Any:
-        """Where straight rays with these scores at both ends come above both levels at once. Of arrays or tensors.
+        """Where straight rays with these scores at the two angles come above labels and still documents at once. Of
+        arrays or tensors.
 
         With t for the tangent of the angle, a ray is a + b t above a level: where a < 0 from t = -a / b on, where b < 0
         up to there. One that is above the one level only from some angle on, and above the other only up to an earlier
         one, is never above both; the two angles are compared without dividing. (Levels may be infinite, and what comes
         out as no number does not count.)
         """
-        (a, b), (c, d) = ((low - level.low, high - level.high) for level in self)
+        (a, b), (c, d) = ((low - level.low, high - level.high) for level in (self.labels, self.stills))
         above = ((a >= 0) | (b >= 0)) & ((c >= 0) | (d >= 0))
         with np.errstate(invalid="ignore"):
             one, other = a * d, b * c
@@ -86,9 +88,9 @@ class Bars(NamedTuple):
     @classmethod
     def joined(cls, parts: Iterable[Bars]) -> Bars:
         """Those of several groups of lines, one after the other."""
-        ends = zip(*(chain(*each) for each in parts), strict=True)
-        low, high, low_still, high_still = (np.concatenate(each) for each in ends)
-        return cls(Levels(low, high), Levels(low_still, high_still))
+        way, low, high, labels, stills = zip(*parts, strict=True)
+        levels = (Levels(*map(np.concatenate, zip(*each, strict=True))) for each in (way, labels, stills))
+        return cls(next(levels), np.concatenate(low), np.concatenate(high), *levels)
 
 
 class Curves(NamedTuple):
@@ -100,6 +102,13 @@ class Curves(NamedTuple):
     at_low: Singles
     at_high: Singles
     slack: Singles
+
+    def between(self, low: Floats, high: Floats) -> Curves:
+        """The same curves for an interval per line."""
+        at_low, at_high = (
+            height(self.score, self.slope, self.stop, angle.astype(np.float32)[:, None]) for angle in (low, high)
+        )
+        return self._replace(at_low=at_low, at_high=at_high)
 
     def bounds(self, low: Floats, high: Floats, *, turns: bool) -> tuple[Singles, Singles]:
         """What the scores cannot leave between the two angles of each line.

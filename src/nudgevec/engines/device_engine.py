@@ -27,7 +27,7 @@ from nudgevec.engines.pytorch import import_torch
 from nudgevec.engines.transfers import arriving
 from nudgevec.lines import Bars, Levels
 from nudgevec.rows import Floats
-from nudgevec.tiles import UNIT_ROUNDOFF, Singles, Tile, error_of
+from nudgevec.tiles import UNIT_ROUNDOFF, Tile, error_of
 
 # One tile: so many bytes of float32 vectors, and scores in bfloat16.
 _TILE_BYTES = 96 << 20
@@ -242,33 +242,43 @@ class DeviceMeeting:
         asked = torch.from_numpy(queries).to(self.device).float()
         with _full_precision(torch):
             first, last = asked @ self.first.T, asked @ self.last.T
-        over = self._over(first, last, bars)
+        over = self._over(first, last, bars.way) if self.turns else self._between(first, last, bars)
         lines = np.flatnonzero((over.sum(dim=1) > many(k)).cpu().numpy())
         if len(lines):
             there = torch.from_numpy(lines).to(self.device)
-            over[there] = self._closer(first[there], last[there], bars.at(lines), k)
+            over[there] &= self._closer(first[there], last[there], bars.way.at(lines), k)
         query, column = over.nonzero(as_tuple=True)
         places = torch.stack([query, column]).cpu().numpy()
         scores = torch.stack([first[query, column], last[query, column]]).cpu().numpy()
         return Met(*places, *scores)
 
-    def _over(self, first: Any, last: Any, bars: Bars) -> Any:
-        """Where a column may come above the bars."""
+    def _over(self, first: Any, last: Any, level: Levels) -> Any:
+        """Where a column may come above the level."""
+        low_bar, high_bar = (self._beside(each) for each in level)
         if self.turns:
-            bar = self._beside(bars.stricter.low)
             bound = (self.torch.maximum(first, last) + self.slack) * self.bulge
-            return bound >= self.torch.where(bar > 0, bar, -self.torch.inf)
-        labels, stills = (Levels(*map(self._beside, levels)) for levels in bars)
-        return Bars(labels, stills).under(first + self.slack, last + self.slack)
+            return bound >= self.torch.where(low_bar > 0, low_bar, -self.torch.inf)
+        return (first + self.slack >= low_bar) | (last + self.slack >= high_bar)
 
-    def _beside(self, heights: Singles) -> Any:
-        """Heights of lines, to be compared with all columns of a line."""
-        return self.torch.from_numpy(heights).to(self.device)[:, None]
+    def _between(self, first: Any, last: Any, bars: Bars) -> Any:
+        """Where straight rays may come above a label between the angles of their lines. Scores there are joined from
+        both ends in as few passes as there can be: they are as many as all others."""
+        low, high = (
+            self.torch.addcmul(self.slack, first, self._beside(np.cos(angle))).addcmul_(
+                last, self._beside(np.sin(angle))
+            )
+            for angle in (bars.low, bars.high)
+        )
+        return (low >= self._beside(bars.labels.low)) | (high >= self._beside(bars.labels.high))
 
-    def _closer(self, first: Any, last: Any, bars: Bars, k: int) -> Any:
-        """The same for crowded lines, given what k columns reach there."""
-        reached = self._kth_largest(self.torch.minimum(first, last) - self.slack, k).cpu().numpy()
-        return self._over(first, last, Bars(bars.labels.raised(reached), bars.stills.raised(reached)))
+    def _beside(self, values: npt.NDArray[Any]) -> Any:
+        """Values of lines, to be used with all columns of a line."""
+        return self.torch.from_numpy(values.astype(np.float32, copy=False)).to(self.device)[:, None]
+
+    def _closer(self, first: Any, last: Any, level: Levels, k: int) -> Any:
+        """The same as ``_over`` for crowded lines, given what k columns reach there."""
+        reached = self._kth_largest(self.torch.minimum(first, last) - self.slack, k)
+        return self._over(first, last, level.raised(reached.cpu().numpy()))
 
     def _kth_largest(self, lower: Any, k: int) -> Any:
         """A height that at least k columns are above, as ``lines.kth_largest``."""

@@ -155,7 +155,7 @@ class NumpyMeeting:
         return Met.joined(self._among(first[lines], last[lines], bars, k, lines) for lines in handfuls(*shape))
 
     def _among(self, first: Singles, last: Singles, bars: Bars, k: int, lines: slice) -> Met:
-        level = bars.at(lines).stricter
+        level = bars.way.at(lines)
         over = self._over(first, last, level, self.scratch.room("over", first.shape, np.bool_))
         crowd = crowded(over, k)
         if len(crowd):

@@ -57,7 +57,7 @@ class TorchMeeting:
         margin = np.float32(2 * (1 + 4 * BFLOAT16_ROUNDING)) * (np.float32(1.01 * lost) * self.length + self.off)
         found = np.concatenate(
             [
-                self._found(first[lines], last[lines], bars.at(lines), margin, k) + lines.start * shape[1]
+                self._found(first[lines], last[lines], bars.way.at(lines), margin, k) + lines.start * shape[1]
                 for lines in handfuls(*shape)
             ]
         )
@@ -78,9 +78,8 @@ class TorchMeeting:
             self.torch.mm(as_floats(asked), as_floats(rows).T, out=as_floats(height))
         return heights, float(lost.max(initial=0.0))
 
-    def _found(self, first: Bits, last: Bits, bars: Bars, margin: Singles, k: int) -> Ints:
+    def _found(self, first: Bits, last: Bits, level: Levels, margin: Singles, k: int) -> Ints:
         """The places in a table of queries and columns where one may come above the level."""
-        level = bars.stricter
         over = self._over(first, last, level, self.scratch.room("over", first.shape, np.bool_))
         crowd = crowded(over, k)
         if len(crowd):
