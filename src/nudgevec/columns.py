@@ -91,5 +91,4 @@ class Columns:
         if self.turns:
             return self.above(column, first, last, bars.way.at(line))
         low, high = (np.cos(angle)[line] * first + np.sin(angle)[line] * last for angle in (bars.low, bars.high))
-        matter: Mask = bars.at(line).under(low, high)
-        return matter
+        return bars.at(line).under(low, high)
