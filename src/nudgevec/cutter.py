@@ -8,7 +8,7 @@ cell can only hold too much.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from nudgevec.columns import Columns
 from nudgevec.cutting import Leaf, Node, cut, label_range
 from nudgevec.engines.base import Met
 from nudgevec.errors import VectorError
-from nudgevec.known import ROOM, Known
+from nudgevec.known import Known
 from nudgevec.labels import Labels
 from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, entries, kth_largest
 from nudgevec.motion import Motion, height
@@ -75,6 +75,12 @@ class Cutter:
         self.known = known.where(self._hopeful(known))
         self.asked = self.known.query[begins(self.known.query)]
 
+    @cached_property
+    def _kth(self) -> Floats:
+        """The score of the k-th still document of each query, or minus infinity."""
+        score = self.still.score
+        return score[:, self.k - 1] if score.shape[1] >= self.k else np.full(len(score), -np.inf)
+
     def groups(self) -> Iterator[Callable[[], Cells]]:
         """The cells of groups of queries, each to be called for from any thread."""
         width = max(1, len(self.motion))
@@ -116,11 +122,8 @@ class Cutter:
 
     def _hopeful(self, known: Known) -> Mask:
         """Which labels come up to the k-th still document somewhere. No others are ever in the top k."""
-        still = self.still.score
-        if still.shape[1] < self.k:
-            return np.ones(len(known.query), np.bool_)
-        kth = still[known.query, self.k - 1]
-        room = ROOM * (1 + np.abs(kth) + np.hypot(known.score, known.slope))
+        kth = self._kth[known.query]
+        room = known.room(kth)
         levels = Levels(*((each - room).astype(np.float32) for each in (kth, kth if self.motion.turns else 0.0)))
         hopeful: Mask = known.score >= levels.low
         moves = known.column < len(self.motion)
@@ -145,7 +148,7 @@ class Cutter:
         else:
             _, labels, stills = self._levels(labelled, rests)
             way = labels.stricter(stills)
-            low, high = self._window(known, asked)
+            low, high = known.window(self._kth[asked], self.motion.end)
             labelled, rests = labelled.between(low, high), rests.between(low, high)
             alive, labels, stills = self._levels(labelled, rests)
             matter = rests.reach(labels.at(_EACH)) & rests.reach(stills.at(_EACH))
@@ -162,23 +165,6 @@ class Cutter:
         below = (height - labelled.slack for height in (labelled.at_low, labelled.at_high))
         labels = Levels(*(np.where(alive, each, np.float32(np.inf)).min(axis=1, initial=np.inf) for each in below))
         return alive, labels, stills
-
-    def _window(self, known: Known, asked: Ints) -> tuple[Floats, Floats]:
-        """Between which angles labels on straight rays can be in the top k: where the first of them comes up to the
-        k-th still document, and where the last one falls below it. It does either once at most."""
-        low, high = np.zeros(len(asked)), np.full(len(asked), self.motion.end)
-        if self.still.score.shape[1] < self.k:
-            return low, high
-        kth = self.still.score[asked, self.k - 1][known.query]
-        room = ROOM * (1 + np.abs(kth) + np.hypot(known.score, known.slope))
-        above, rises = known.score - kth + room, known.slope + room
-        begin = np.where(above < 0, np.arctan2(-above, rises), 0.0)
-        end = np.where(rises < 0, np.arctan2(above, -rises), self.motion.end)
-        firsts = np.searchsorted(known.query, np.arange(len(asked)))
-        there = self.still.row[asked, self.k - 1] >= 0
-        low[there] = np.minimum.reduceat(begin, firsts)[there]
-        high[there] = np.maximum.reduceat(end, firsts)[there]
-        return low, high
 
     def _finish(self, begun: _Begun, met: Met) -> Cells:
         listed = self._listed(begun, met)

@@ -14,13 +14,13 @@ from nudgevec.nearest import Nearest
 from nudgevec.pairs import dots_with_each, pair_dots
 from nudgevec.parallel import slices
 from nudgevec.rows import Floats, Ints, lengths
-from nudgevec.sorting import numbered
+from nudgevec.sorting import begins, numbered
 
 # Labels looked up at a time.
 _LABELS = 1 << 14
 # Labels and documents are given up when they are this much below, in parts of the scores: more than rounding to float32
 # takes.
-ROOM = 1e-6
+_ROOM = 1e-6
 
 
 class Known(NamedTuple):
@@ -65,7 +65,7 @@ class Known(NamedTuple):
                 check_nonzero(lengths(vectors), rows, reader)
             score = pair_dots(queries, labels.query[rest], vectors, which, cosine=motion.turns)
             np.minimum.at(lowest, labels.query[rest], score / motion.scale)
-        lowest -= ROOM * (1 + np.abs(lowest))
+        lowest -= _ROOM * (1 + np.abs(lowest))
         return lowest * motion.scale
 
     def _rest(self, labels: Labels) -> Ints:
@@ -82,6 +82,21 @@ class Known(NamedTuple):
         resting = Known(query, len(motion) + place, label, still.score[query, place], np.zeros(len(label)), stop)
         known = Known(*(np.concatenate(each) for each in zip(self, resting, strict=True)))
         return known.where(np.lexsort((known.column, known.query)))
+
+    def room(self, heights: Floats) -> Floats:
+        """More than they are off by beside some heights, one each."""
+        return _ROOM * (1 + np.abs(heights) + np.hypot(self.score, self.slope))
+
+    def window(self, heights: Floats, end: float) -> tuple[Floats, Floats]:
+        """Between which angles, up to ``end``, labels on straight rays come up to a document at rest with this height,
+        one for each query, or may do so. Each of them begins or ceases to be above it once at most."""
+        rests = heights[self.query]
+        room = self.room(rests)
+        above, rises = self.score - rests + room, self.slope + room
+        begin = np.where((above < 0) & (rises > 0), np.arctan2(-above, rises), 0.0)
+        cease = np.where((above > 0) & (rises < 0), np.arctan2(above, -rises), end)
+        firsts = np.flatnonzero(begins(self.query))
+        return np.minimum.reduceat(begin, firsts), np.maximum.reduceat(cease, firsts)
 
     def height(self, phi: float) -> Floats:
         """Their scores at an angle."""
