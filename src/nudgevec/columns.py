@@ -91,4 +91,4 @@ class Columns:
         if self.turns:
             return self.above(column, first, last, bars.way.at(line))
         low, high = (np.cos(angle)[line] * first + np.sin(angle)[line] * last for angle in (bars.low, bars.high))
-        return bars.at(line).under(low, high)
+        return bars.labels.at(line).under(low, high) & bars.stills.at(line).under(low, high)

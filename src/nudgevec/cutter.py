@@ -22,7 +22,7 @@ from nudgevec.errors import VectorError
 from nudgevec.known import Known
 from nudgevec.labels import Labels
 from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, entries, kth_largest
-from nudgevec.motion import Motion, height
+from nudgevec.motion import Motion
 from nudgevec.nearest import Nearest, Scan
 from nudgevec.overtaking import overtaking
 from nudgevec.parallel import ordered
@@ -149,7 +149,7 @@ class Cutter:
             _, labels, stills = self._levels(labelled, rests)
             way = labels.stricter(stills)
             low, high = known.window(self._kth[asked], self.motion.end)
-            labelled, rests = labelled.between(low, high), rests.between(low, high)
+            labelled, rests = (each.between(low[_EACH], high[_EACH]) for each in (labelled, rests))
             alive, labels, stills = self._levels(labelled, rests)
             matter = rests.reach(labels.at(_EACH)) & rests.reach(stills.at(_EACH))
         line, place = entries(matter)
@@ -186,11 +186,7 @@ class Cutter:
         first, last = ((end + moving.slack).astype(np.float64) for end in (moving.at_low, moving.at_high))
         may = np.flatnonzero(self.columns.matter(line, column, first, last, begun.bars))
         if not self.motion.turns:
-            low, high = (
-                height(moving.score, moving.slope, moving.stop, angle[line].astype(np.float32))
-                for angle in (begun.bars.low, begun.bars.high)
-            )
-            moving = moving._replace(at_low=low, at_high=high)
+            moving = moving.between(begun.bars.low[line], begun.bars.high[line])
         if len(begun.line) == 0:
             # In the order of the lines already.
             return _Listed(line[may], column[may], moving, may)

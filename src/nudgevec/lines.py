@@ -59,15 +59,6 @@ class Bars(NamedTuple):
     labels: Levels
     stills: Levels
 
-    def at(self, which: Any) -> Bars:
-        """Those of some lines."""
-        levels = (each.at(which) for each in (self.way, self.labels, self.stills))
-        return Bars(next(levels), self.low[which], self.high[which], *levels)
-
-    def under(self, low: Floats, high: Floats) -> Mask:
-        """Where straight rays with these scores at the two angles come above labels and still documents."""
-        return self.labels.under(low, high) & self.stills.under(low, high)
-
     @classmethod
     def joined(cls, parts: Iterable[Bars]) -> Bars:
         """Those of several groups of lines, one after the other."""
@@ -87,11 +78,9 @@ class Curves(NamedTuple):
     slack: Singles
 
     def between(self, low: Floats, high: Floats) -> Curves:
-        """The same curves for an interval per line."""
-        at_low, at_high = (
-            height(self.score, self.slope, self.stop, angle.astype(np.float32)[:, None]) for angle in (low, high)
-        )
-        return self._replace(at_low=at_low, at_high=at_high)
+        """The same curves in another interval, or in one each."""
+        ends = (height(self.score, self.slope, self.stop, angle.astype(np.float32)) for angle in (low, high))
+        return self._replace(at_low=next(ends), at_high=next(ends))
 
     def bounds(self, low: Floats, high: Floats, *, turns: bool) -> tuple[Singles, Singles]:
         """What the scores cannot leave between the two angles of each line.

@@ -27,7 +27,7 @@ from nudgevec.engines.pytorch import import_torch
 from nudgevec.engines.transfers import arriving
 from nudgevec.lines import Bars, Levels
 from nudgevec.rows import Floats
-from nudgevec.tiles import UNIT_ROUNDOFF, Tile, error_of
+from nudgevec.tiles import UNIT_ROUNDOFF, Singles, Tile, error_of
 
 # One tile: so many bytes of float32 vectors, and scores in bfloat16.
 _TILE_BYTES = 96 << 20
@@ -261,15 +261,15 @@ class DeviceMeeting:
         return (first + self.slack >= low_bar) | (last + self.slack >= high_bar)
 
     def _between(self, first: Any, last: Any, bars: Bars) -> Any:
-        """Where straight rays may come above a label between the angles of their lines. Scores there are joined from
-        both ends in as few passes as there can be: they are as many as all others."""
-        low, high = (
-            self.torch.addcmul(self.slack, first, self._beside(np.cos(angle))).addcmul_(
-                last, self._beside(np.sin(angle))
-            )
-            for angle in (bars.low, bars.high)
-        )
-        return (low >= self._beside(bars.labels.low)) | (high >= self._beside(bars.labels.high))
+        """Where straight rays may come above a label between the angles of their lines. Scores are joined there from
+        both ends in few passes: these take about as long as the products."""
+
+        def over(angle: Floats, level: Singles) -> Any:
+            of_first, of_last = self._beside(np.cos(angle)), self._beside(np.sin(angle))
+            most = self.torch.addcmul(self.slack, first, of_first).addcmul_(last, of_last)
+            return most >= self._beside(level)
+
+        return over(bars.low, bars.labels.low) | over(bars.high, bars.labels.high)
 
     def _beside(self, values: npt.NDArray[Any]) -> Any:
         """Values of lines, to be used with all columns of a line."""
