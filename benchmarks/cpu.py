@@ -20,6 +20,7 @@ from worker import scratch
 HERE = Path(__file__).parent
 CASE = {"n": 100_000, "d": 384, "train": 20_000, "validation": 2_000, "touched": 10_000}
 TURNS = 5
+FEW_TURNS = 3
 SMALL_TURNS = 15
 
 
@@ -76,6 +77,26 @@ def the_case():
             f"| {middle(runs, 'best') / middle(plains, 'best'):.1f} | {theirs['N'] / theirs[method]:.1f} x "
             f"| {theirs['M'] / theirs[method]:.1f} x | {max(run['grown_mb'] for run in runs)} |"
         )
+    yield ""
+
+
+def other_metrics():
+    yield "## The same case: other metrics, and longer lists"
+    yield ""
+    yield f"First calls over `plain`, {FEW_TURNS} turns each, as above."
+    yield ""
+    yield "| metric | NumPy, N | NumPy, M | PyTorch, N | PyTorch, M | most MB above inputs |"
+    yield "|---|---|---|---|---|---|"
+    for metric in ("recall@10", "success@10", "mrr@10", "recall@20", "recall@50", "ndcg@100"):
+        cells, memory = [], 0
+        for engine, method in itertools.product(("numpy", "torch"), "NM"):
+            options = {"engine": engine, "method": method, "metric": metric}
+            pairs = [
+                (measure(task="plain", **CASE), measure(task="nudgevec", **options, **CASE)) for _ in range(FEW_TURNS)
+            ]
+            cells.append(ratios(pairs, "first"))
+            memory = max(memory, *(row["grown_mb"] for _, row in pairs))
+        yield f"| {metric} | {' | '.join(cells)} | {memory} |"
     yield ""
 
 
@@ -168,7 +189,7 @@ def main(target):
         f"Python {platform.python_version()}, {versions}.",
         "",
     ]
-    sections = [the_case, growth, streaming] + ([real_sets] if os.environ.get("NUDGEVEC_DATA") else [])
+    sections = [the_case, other_metrics, growth, streaming] + ([real_sets] if os.environ.get("NUDGEVEC_DATA") else [])
     try:
         for section in sections:
             lines += section()
