@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from nudgevec.columns import Columns
 from nudgevec.lines import Bars, Mask
@@ -118,11 +119,10 @@ def crowded(over: Mask, k: int) -> Ints:
     return np.flatnonzero(over.sum(axis=1, dtype=np.int32) > many(k))
 
 
-def kth_of_maxima(maxima: Singles, k: int) -> Singles:
+def kth_of_maxima(maxima: npt.NDArray[Any], k: int) -> npt.NDArray[Any]:
     """The k-th largest of each line: with the maxima of stretches of documents, a height k documents reach.
 
     Finding the maxima is one pass over the scores; finding the k best themselves would be many.
     """
     place = maxima.shape[1] - k
-    kth: Singles = np.partition(maxima, place, axis=1)[:, place]
-    return kth
+    return np.partition(maxima, place, axis=1)[:, place]

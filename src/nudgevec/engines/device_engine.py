@@ -22,7 +22,6 @@ import numpy.typing as npt
 from nudgevec import parallel
 from nudgevec.columns import Columns
 from nudgevec.engines.base import Met, Result, Survivors, many
-from nudgevec.engines.bfloat16 import BFLOAT16_ROUNDING
 from nudgevec.engines.pytorch import import_torch
 from nudgevec.engines.transfers import arriving
 from nudgevec.lines import Bars, Levels
@@ -36,6 +35,8 @@ _STRETCH = 128
 # Pairs of vectors multiplied at a time, in float32 on the device and in float64 on the host.
 _DEVICE_PAIRS = 1 << 17
 _HOST_PAIRS = 1 << 12
+# More than the relative error of rounding to bfloat16 (8 bits of precision, to nearest).
+_BFLOAT16_ROUNDING = 2.0**-8
 # New documents per query and tile that count for its floor.
 _LISTED = 256
 # Moving documents sent to the device at a time.
@@ -193,7 +194,7 @@ class DeviceSieve:
             return torch.full((scores.shape[1],), -torch.inf, device=self.device)
         heights = maxima if len(maxima) >= 2 * self.k else scores
         best = heights.T.float().topk(self.k, dim=1).values[:, -1]
-        return best - best.abs() * BFLOAT16_ROUNDING
+        return best - best.abs() * _BFLOAT16_ROUNDING
 
     def _scores(self, queries: Any, query: Any, rows: Any, number: Any) -> Any:
         """float32 scores of pairs; -inf for padding."""

@@ -1,4 +1,4 @@
-"""The engine for PyTorch on the CPU, where the hardware multiplies numbers of 8 or 16 bits.
+"""The engine for PyTorch on the CPU, where the hardware multiplies integers of 8 bits.
 
 They are precise to a part in a hundred or two, so the filter lets a few more documents through; what it lets through
 is scored again in float64 like everything else.
@@ -7,19 +7,22 @@ is scored again in float64 like everything else.
 from __future__ import annotations
 
 from nudgevec.columns import Columns
-from nudgevec.engines.numpy_engine import NumpyEngine
+from nudgevec.engines.base import Meeting
+from nudgevec.engines.integers import integers_fit
+from nudgevec.engines.numpy_engine import CpuSieve, NumpyEngine
 from nudgevec.engines.torch_meeting import TorchMeeting
 from nudgevec.engines.torch_sieve import TorchSieve
 from nudgevec.rows import Floats
 
 
 class TorchEngine(NumpyEngine):
-    """8 and 16 bits on the CPU."""
+    """8 bits on the CPU, and float32 where these do not fit."""
 
     name = "torch"
 
-    def sieve(self, queries: Floats, k: int) -> TorchSieve:
-        return TorchSieve(queries, k, self.scratch)
+    def sieve(self, queries: Floats, k: int) -> CpuSieve:
+        return TorchSieve(queries, k, self.scratch) if integers_fit(queries.shape[1]) else super().sieve(queries, k)
 
-    def meeting(self, columns: Columns) -> TorchMeeting:
-        return TorchMeeting(columns, self.scratch)
+    def meeting(self, columns: Columns) -> Meeting:
+        fits = len(columns) > 0 and integers_fit(columns.motion.direction.shape[1])
+        return TorchMeeting(columns, self.scratch) if fits else super().meeting(columns)

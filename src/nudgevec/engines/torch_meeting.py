@@ -1,144 +1,153 @@
-"""Moving documents on the CPU with PyTorch: bfloat16 products where the hardware has them."""
+"""Moving documents on the CPU with PyTorch: products of 8 bits tell where to look closer, float32 what to keep."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from nudgevec.columns import Columns
-from nudgevec.engines.base import Met, crowded, handfuls
-from nudgevec.engines.bfloat16 import BFLOAT16_ROUNDING, Bits, as_bits, as_floats, in_bfloat16, rounded_up
+from nudgevec.engines.base import Met, crowded
+from nudgevec.engines.integers import Asked, Rounded, Whole, in_units, round_off, unit_for
+from nudgevec.engines.numpy_engine import NumpyMeeting
 from nudgevec.engines.pytorch import import_torch, pair_products
 from nudgevec.lines import Bars, Levels, Mask, kth_largest
-from nudgevec.parallel import everywhere
+from nudgevec.parallel import everywhere, slices
 from nudgevec.rows import Floats, Ints
 from nudgevec.scratch import Scratch
 from nudgevec.sorting import sorted_places
-from nudgevec.tiles import UNIT_ROUNDOFF, Singles
+from nudgevec.tiles import Singles
+
+# Documents multiplied at a time: their scores are looked at while they are in the cache.
+_DOCUMENTS = 2048
+# Where more than this share of all pairs is left, 8 bits do not tell the scores apart.
+_MOST_LEFT = 0.25
+
+
+class End(NamedTuple):
+    """All documents at one end of their way, and what they are no longer than there."""
+
+    rounded: Rounded
+    longest: float
 
 
 class TorchMeeting:
-    """Filters moving documents with a bfloat16 product for each end; what is left is scored in float32.
+    """Filters moving documents with a product of 8 bits for each end; what is left is scored in float32.
 
-    A product comes out as what the score is at most: the error of q . x, at most |q - q'| |x'| + |x - x'| for the
-    rounding of both and a little for adding up, is itself an inner product, (|q - q'|, 1) . (|x'|, |x - x'| + ...), and
-    two more dimensions do the adding. Documents that turn are multiplied by their bulge beforehand. Rounding the
-    result keeps the order, so it is compared with the rounded bar, bit by bit: positive numbers in bfloat16 sort like
-    their bits, negative ones stay below all of them, and levels are positive or none.
+    Documents that turn are multiplied by their bulge beforehand. Where too much is left, products are float32 from the
+    beginning.
     """
 
     def __init__(self, columns: Columns, scratch: Scratch) -> None:
-        self.torch = torch = import_torch()
         self.columns = columns
         self.scratch = scratch
-        count, _, dim = columns.ends.shape
-        self.rows = np.empty((2, count, dim + 2), np.int16)
-        # Of each document the longer end, and what its products may be off by without the rounding of the query.
-        self.length, self.off = np.zeros((2, count), np.float32)
-        adding = np.float32(2 * (dim + 64) * UNIT_ROUNDOFF)
+        self.closer = NumpyMeeting(columns, scratch)
+        self.slack = float((columns.bulge * columns.slack).max())
+        self.ends = [self._rounded(rows) for rows in (columns.first, columns.last)]
+
+    def _rounded(self, rows: Singles) -> End:
+        bulge = self.columns.bulge
+        whole = np.empty(rows.shape, np.int8)
+        largest, length, off = np.empty((3, len(rows)))
+
+        def measure(part: slice) -> None:
+            some = rows[part]
+            largest[part] = np.maximum(some.max(axis=1), -some.min(axis=1)) * bulge[part]
+            length[part] = np.sqrt(np.einsum("ij,ij->i", some, some)) * bulge[part]
+
+        everywhere(measure, len(rows))
+        unit = float(unit_for(1.001 * largest.max()))
 
         def fill(part: slice) -> None:
-            for rows, end in zip(self.rows, (columns.first, columns.last), strict=True):
-                exact = end[part] * columns.bulge[part, None]
-                coarse = torch.from_numpy(exact).to(torch.bfloat16)
-                floats = coarse.float().numpy()
-                length = _at_most_long(floats)
-                exact -= floats
-                off = _at_most_long(exact)
-                off += columns.bulge[part] * columns.slack[part] + adding * length
-                as_floats(rows)[part, :dim] = coarse
-                rows[part, dim], rows[part, dim + 1] = rounded_up(length), rounded_up(off)
-                self.length[part] = np.maximum(self.length[part], length)
-                self.off[part] = np.maximum(self.off[part], off)
+            some: Singles = self.scratch.room("bulged", rows[part].shape, np.float32)
+            np.multiply(rows[part], bulge[part, None], out=some)
+            off[part] = round_off(some, unit, whole[part], self.scratch)
 
-        everywhere(fill, count)
+        everywhere(fill, len(rows))
+        return End(Rounded(import_torch().from_numpy(whole), unit, off.max()), 1.001 * length.max())
 
     def among(self, queries: Floats, bars: Bars, k: int) -> Met:
-        (first, last), lost = self._products(queries)
-        shape = first.shape
-        margin = np.float32(2 * (1 + 4 * BFLOAT16_ROUNDING)) * (np.float32(1.01 * lost) * self.length + self.off)
-        found = np.concatenate(
-            [
-                self._found(first[lines], last[lines], bars.way.at(lines), margin, k) + lines.start * shape[1]
-                for lines in handfuls(*shape)
-            ]
-        )
-        query, column = np.divmod(found, shape[1])
-        low, high = (self._at_most(height.ravel()[found], column) for height in (first, last))
-        may = self.columns.matter(query, column, low, high, bars)
-        query, column = query[may], column[may]
-        return Met(query, column, *self._scores(queries, query, column))
+        asked, single = Asked(queries), queries.astype(np.float32)
+        found = []
+        for part in slices(len(self.columns), _DOCUMENTS):
+            pairs = self._found(asked, bars, part, k)
+            if pairs is None:
+                return self.closer.among(queries, bars, k)
+            found.append(Met(*pairs, *self._scores(single, *pairs)))
+        met = Met.joined(found)
+        return met.where(sorted_places(met.query))
 
-    def _products(self, queries: Floats) -> tuple[list[Bits], float]:
-        """What scores are at most, at both ends, and what the queries are off by at most."""
-        dim = queries.shape[1]
-        asked = np.empty((len(queries), dim + 2), np.int16)
-        lost = in_bfloat16(queries, as_floats(asked)[:, :dim])
-        asked[:, dim], asked[:, dim + 1] = rounded_up(lost), rounded_up(np.ones(1))
-        heights = [self.scratch.room(name, (len(asked), len(self.off)), np.int16) for name in ("scores", "last")]
-        for height, rows in zip(heights, self.rows, strict=True):
-            self.torch.mm(as_floats(asked), as_floats(rows).T, out=as_floats(height))
-        return heights, float(lost.max(initial=0.0))
-
-    def _found(self, first: Bits, last: Bits, level: Levels, margin: Singles, k: int) -> Ints:
-        """The places in a table of queries and columns where one may come above the level."""
-        over = self._over(first, last, level, self.scratch.room("over", first.shape, np.bool_))
+    def _found(self, asked: Asked, bars: Bars, part: slice, k: int) -> tuple[Ints, Ints] | None:
+        """The queries and documents, some of the latter, that may matter to each other; None where too many may."""
+        ends = [self._heights(asked, part, *each) for each in zip(("first", "last"), self.ends, strict=True)]
+        bulge = self.columns.bulge[part]
+        over = self._over(ends, bars.way, self.scratch.room("over", ends[0].table.shape, np.bool_))
         crowd = crowded(over, k)
         if len(crowd):
-            ends = first[crowd], last[crowd]
-            level = level.at(crowd).raised(self._reached(*ends, margin, k))
-            over[crowd] = self._over(*ends, level, np.empty(ends[0].shape, np.bool_))
-        found: Ints = np.flatnonzero(over)
-        return found
+            some = [each.at(crowd) for each in ends]
+            # Rounded to float32 it may be a little higher.
+            least = np.minimum(*(each.at_least() for each in some)) / bulge * (1 - 1e-6)
+            level = bars.way.at(crowd).raised(kth_largest(least.astype(np.float32), np.full(len(crowd), k)))
+            over[crowd] = self._over(some, level, np.empty(least.shape, np.bool_))
+        found = np.flatnonzero(over)
+        if len(found) > _MOST_LEFT * over.size:
+            return None
+        query, place = np.divmod(found, over.shape[1])
+        column = place + part.start
+        first, last = (each.at_most(found, query) / bulge[place] for each in ends)
+        may = np.flatnonzero(self.columns.matter(query, column, first, last, bars))
+        return query[may], column[may]
 
-    def _over(self, first: Bits, last: Bits, level: Levels, over: Mask) -> Mask:
-        """Where a column may come above the level."""
-        np.greater_equal(first, as_bits(level.low)[:, None], out=over)
-        some = self.scratch.room("some", first.shape, np.bool_)
-        over |= np.greater_equal(last, as_bits(level.high)[:, None], out=some)
+    def _heights(self, asked: Asked, part: slice, name: str, end: End) -> Heights:
+        documents = end.rounded._replace(rows=end.rounded.rows[part])
+        every = slice(0, len(asked.unit))
+        table = self.scratch.room(name, (every.stop, len(documents.rows)), np.int32)
+        asked.products(every, documents, table)
+        # A fiftieth more covers the rounding of the bound.
+        off = 1.02 * (asked.off(documents, end.longest) + self.slack) + 1e-30
+        return Heights(table, asked.unit * documents.unit, off)
+
+    def _over(self, ends: list[Heights], level: Levels, over: Mask) -> Mask:
+        """Where a document may come above the level."""
+        if self.columns.turns:
+            # Bounds on a sinusoid are these where they are positive; what is not is left to those who look closer.
+            low = np.where(level.low > 0, level.low, np.float32(-np.inf))
+            level = Levels(low, low)
+        some = self.scratch.room("some", over.shape, np.bool_)
+        for end, bar, into in zip(ends, level, (over, some), strict=True):
+            np.greater_equal(end.table, end.bar(bar)[:, None], out=into)
+        over |= some
         return over
 
-    def _reached(self, first: Bits, last: Bits, margin: Singles, k: int) -> Singles:
-        """What k columns never fall below, or -inf where that is not positive.
-
-        A product F holds a margin m that itself may be needed in full, so a score is at least F (1 - u) - 2m over the
-        bulge, with u for a rounding. ``margin`` is 2m (1 + 4u): (F - margin) over the bulge is rounded twice on the
-        way, and (1 - 4u) of it is less.
-        """
-        bound: Bits = self.scratch.room("bound", first.shape, np.int16)
-        np.minimum(first, last, out=bound)  # of two negative numbers the wrong one, which is negative too
-        floats = as_floats(bound).sub_(as_floats(rounded_up(margin)))
-        if self.columns.turns:
-            floats.div_(as_floats(rounded_up(self.columns.bulge)))
-        reached = _kth_largest(bound, k) * np.float32(1 - 4 * BFLOAT16_ROUNDING)
-        return np.where(reached > 0, reached, np.float32(-np.inf))
-
-    def _scores(self, queries: Floats, query: Ints, column: Ints) -> tuple[Singles, Singles]:
+    def _scores(self, queries: Singles, query: Ints, column: Ints) -> tuple[Singles, Singles]:
         """Scores of pairs at both ends. Made in the order of the documents, so that each is read once: there are fewer
         queries, which stay in the cache."""
         ends = self.columns.ends.reshape(2 * len(self.columns), queries.shape[1])
         both = np.concatenate([2 * column, 2 * column + 1])
         order = sorted_places(both)
         scores = np.empty(len(both), np.float32)
-        scores[order] = pair_products(ends, both[order], queries.astype(np.float32), np.tile(query, 2)[order])
+        scores[order] = pair_products(ends, both[order], queries, np.tile(query, 2)[order])
         return scores[: len(column)], scores[len(column) :]
 
-    def _at_most(self, height: Bits, column: Ints) -> Floats:
-        """What scores are at most, given their products."""
-        product: Floats = as_floats(height).double().numpy()
-        return (product + np.abs(product) * BFLOAT16_ROUNDING) / self.columns.bulge[column]
 
+class Heights(NamedTuple):
+    """Products, a line for each query, the unit of each line, and what its scores are off by at most."""
 
-def _at_most_long(rows: Singles) -> Singles:
-    """What rows are no longer than."""
-    length: Singles = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    return length * np.float32(1.001 + rows.shape[1] * UNIT_ROUNDOFF)
+    table: Whole
+    unit: Floats
+    off: Floats
 
+    def at(self, lines: Ints) -> Heights:
+        return Heights(self.table[lines], self.unit[lines], self.off[lines])
 
-def _kth_largest(lower: Bits, k: int) -> Singles:
-    """As ``lines.kth_largest``. Only positive heights are right, and no others are needed."""
-    queries, columns = lower.shape
-    stretches = max(64, 8 * k)
-    length = columns // stretches
-    if length > 1:
-        lower = lower[:, : stretches * length].reshape(queries, length, stretches).max(axis=1)
-    return kth_largest(as_floats(lower).float().numpy(), np.full(queries, k))
+    def bar(self, level: Singles) -> Whole:
+        """What products are no less than where scores may be at least these."""
+        return in_units(level - self.off, self.unit)
+
+    def at_least(self) -> Floats:
+        return self.table * self.unit[:, None] - self.off[:, None]
+
+    def at_most(self, places: Ints, line: Ints) -> Floats:
+        """What some scores are at most, by their places in the table."""
+        bound: Floats = self.table.ravel()[places] * self.unit[line] + self.off[line]
+        return bound
