@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from nudgevec.lines import Bars, Levels, Mask
-from nudgevec.motion import Motion, peak
+from nudgevec.motion import Motion, Reals, peak
 from nudgevec.parallel import everywhere
 from nudgevec.rows import Floats, Ints
 from nudgevec.tiles import Singles, error_of
@@ -80,15 +80,23 @@ class Columns:
     def last(self) -> Singles:
         return self.ends[:, 1]
 
-    def above(self, column: Ints, low: Floats, high: Floats, levels: Levels) -> Mask:
+    def above(self, column: Ints, low: Reals, high: Reals, levels: Levels) -> Mask:
         """Which documents may come above levels on their way, given what their scores at both ends are at most."""
         if self.turns:
-            return peak(low, high, self.motion.stop[column]) >= levels.low
+            first, last = (end.astype(np.float64, copy=False) for end in (low, high))
+            return peak(first, last, self.motion.stop[column]) >= levels.low
         return levels.under(low, high)
 
-    def matter(self, line: Ints, column: Ints, first: Floats, last: Floats, bars: Bars) -> Mask:
+    def matter(self, line: Ints, column: Ints, first: Reals, last: Reals, bars: Bars) -> Mask:
         """Which pairs may matter, where the lines have these bars, given what scores at both ends are at most."""
         if self.turns:
             return self.above(column, first, last, bars.way.at(line))
-        low, high = (np.cos(angle)[line] * first + np.sin(angle)[line] * last for angle in (bars.low, bars.high))
+        low, high = (_between(angle, line, first, last) for angle in (bars.low, bars.high))
         return bars.labels.at(line).under(low, high) & bars.stills.at(line).under(low, high)
+
+
+def _between(angle: Floats, line: Ints, first: Reals, last: Reals) -> Reals:
+    """Scores of rays at the angles of their lines."""
+    score: Reals = np.cos(angle).astype(first.dtype)[line] * first
+    score += np.sin(angle).astype(last.dtype)[line] * last
+    return score

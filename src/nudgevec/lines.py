@@ -135,9 +135,13 @@ PADDING = tuple(np.float32(value) for value in (-np.inf, 0, 0, -np.inf, -np.inf,
 
 def entries(table: Mask) -> tuple[Ints, Ints]:
     """Line and place of all that is true (``np.nonzero`` of a table takes several times as long)."""
-    found, width = np.flatnonzero(table), max(1, table.shape[1])
-    line = found // width
-    return line, found - width * line
+    return split_up(np.flatnonzero(table), max(1, table.shape[1]))
+
+
+def split_up(places: Ints, width: int) -> tuple[Ints, Ints]:
+    """Places in a table of that width as line and place in the line (``np.divmod`` takes several times as long)."""
+    line = places // width
+    return line, places - width * line
 
 
 class Target(NamedTuple):

@@ -11,7 +11,7 @@ from nudgevec.engines.base import Met, crowded
 from nudgevec.engines.integers import Asked, Rounded, Whole, in_units, round_off, unit_for
 from nudgevec.engines.numpy_engine import NumpyMeeting
 from nudgevec.engines.pytorch import import_torch, pair_products
-from nudgevec.lines import Bars, Levels, Mask, kth_largest
+from nudgevec.lines import Bars, Levels, Mask, kth_largest, split_up
 from nudgevec.parallel import everywhere, slices
 from nudgevec.rows import Floats, Ints
 from nudgevec.scratch import Scratch
@@ -92,7 +92,7 @@ class TorchMeeting:
         found = np.flatnonzero(over)
         if len(found) > _MOST_LEFT * over.size:
             return None
-        query, place = np.divmod(found, over.shape[1])
+        query, place = split_up(found, over.shape[1])
         column = place + part.start
         first, last = (each.at_most(found, query) / bulge[place] for each in ends)
         may = np.flatnonzero(self.columns.matter(query, column, first, last, bars))
@@ -103,8 +103,8 @@ class TorchMeeting:
         every = slice(0, len(asked.unit))
         table = self.scratch.room(name, (every.stop, len(documents.rows)), np.int32)
         asked.products(every, documents, table)
-        # A fiftieth more covers the rounding of the bound.
-        off = 1.02 * (asked.off(documents, end.longest) + self.slack) + 1e-30
+        # A fiftieth more covers the rounding of the bound, and a millionth that of scores to float32.
+        off = 1.02 * (asked.off(documents, end.longest) + self.slack) + 1e-6 * end.longest
         return Heights(table, asked.unit * documents.unit, off)
 
     def _over(self, ends: list[Heights], level: Levels, over: Mask) -> Mask:
@@ -147,7 +147,9 @@ class Heights(NamedTuple):
     def at_least(self) -> Floats:
         return self.table * self.unit[:, None] - self.off[:, None]
 
-    def at_most(self, places: Ints, line: Ints) -> Floats:
+    def at_most(self, places: Ints, line: Ints) -> Singles:
         """What some scores are at most, by their places in the table."""
-        bound: Floats = self.table.ravel()[places] * self.unit[line] + self.off[line]
+        bound: Singles = self.table.ravel()[places].astype(np.float32)
+        bound *= self.unit.astype(np.float32)[line]
+        bound += self.off.astype(np.float32)[line]
         return bound

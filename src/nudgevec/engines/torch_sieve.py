@@ -14,6 +14,7 @@ from nudgevec.engines.base import kth_of_maxima
 from nudgevec.engines.integers import Asked, Rounded, Whole, in_units, round_off, unit_for
 from nudgevec.engines.numpy_engine import CpuSieve, NumpySieve
 from nudgevec.engines.pytorch import import_torch, pair_products
+from nudgevec.lines import entries
 from nudgevec.parallel import slices
 from nudgevec.rows import Floats, Ints
 from nudgevec.scratch import Scratch
@@ -125,8 +126,7 @@ class TorchSieve(CpuSieve):
         over = self.scratch.room("over", table.shape, np.bool_)
         np.greater_equal(table, bar[:, None], out=over)
         over[:, len(rows) :] = False
-        found = np.flatnonzero(over)
-        query, number = np.divmod(found, table.shape[1])
+        query, number = entries(over)
         # Bounds are so wide that most of these are below the floor.
         score = pair_products(self.queries[queries], query, rows, number).astype(np.float64)
         good = np.flatnonzero(score >= floor[query] - fine)
