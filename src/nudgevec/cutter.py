@@ -181,23 +181,22 @@ class Cutter:
 
     def _listed(self, begun: _Begun, met: Met) -> _Listed:
         """All that may matter."""
+        slack = self.columns.slack[met.column]
+        first, last = ((end + slack).astype(np.float64) for end in (met.first, met.last))
+        met = met.where(np.flatnonzero(self.columns.matter(met.query, met.column, first, last, begun.bars)))
         line, column = met.query, met.column
         moving = self._moving_curves(met)
-        first, last = ((end + moving.slack).astype(np.float64) for end in (moving.at_low, moving.at_high))
-        may = np.flatnonzero(self.columns.matter(line, column, first, last, begun.bars))
         if not self.motion.turns:
             moving = moving.between(begun.bars.low[line], begun.bars.high[line])
         if len(begun.line) == 0:
             # In the order of the lines already.
-            return _Listed(line[may], column[may], moving, may)
-        # All curves one after the other, and which of them are wanted, line by line.
+            return _Listed(line, column, moving, np.arange(len(line)))
+        # All curves one after the other, and where those of each line are.
         curves = Curves(*(np.concatenate(each) for each in zip(moving, begun.rests, strict=True)))
         column = np.concatenate([column, len(self.motion) + begun.place])
-        line = np.concatenate([line[may], begun.line])
-        wanted = np.concatenate([may, np.arange(len(met.query), len(column))])
-        order = sorted_places(line)
-        at = wanted[order]
-        return _Listed(line[order], column[at], curves, at)
+        line = np.concatenate([line, begun.line])
+        at = sorted_places(line)
+        return _Listed(line[at], column[at], curves, at)
 
     def _overtaking(self, begun: _Begun, listed: _Listed, which: Ints) -> Leaf:
         """What matters of some of the documents listed, which are in lines with one label."""

@@ -79,7 +79,7 @@ class TorchMeeting:
 
     def _found(self, asked: Asked, bars: Bars, part: slice, k: int) -> tuple[Ints, Ints] | None:
         """The queries and documents, some of the latter, that may matter to each other; None where too many may."""
-        ends = [self._heights(asked, part, *each) for each in zip(("first", "last"), self.ends, strict=True)]
+        ends = [self._heights(asked, part, *each) for each in zip(("scores", "last"), self.ends, strict=True)]
         bulge = self.columns.bulge[part]
         over = self._over(ends, bars.way, self.scratch.room("over", ends[0].table.shape, np.bool_))
         crowd = crowded(over, k)

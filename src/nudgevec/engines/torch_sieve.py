@@ -23,8 +23,8 @@ from nudgevec.tiles import Single, Singles, Tile, error_of
 # Scores of one tile.
 _TILE_SCORES = 1 << 22
 _FIRST_SCORES = 1 << 23
-# Queries at a time: their scores are compared while they are in the cache.
-_QUERIES = 1024
+# Scores made at a time: they are compared while they are in the cache.
+_AT_A_TIME = 1 << 21
 # Documents rounded at a time, likewise. Tiles are padded to a multiple of the latter: PyTorch makes ready for every new
 # shape, and that takes a while.
 _DOCUMENTS = 512
@@ -106,7 +106,7 @@ class TorchSieve(CpuSieve):
         if isinstance(prepared, Single):
             return self._closer.over(prepared, floor, queries, first=first)
         parts = []
-        for part in slices(len(floor), _QUERIES):
+        for part in slices(len(floor), max(1, _AT_A_TIME // len(prepared.rounded.rows))):
             some = slice(queries.start + part.start, queries.start + part.stop)
             parts.append(self._over(prepared, floor[part], some, part.start, first))
         query, number, low, high = (np.concatenate(column) for column in zip(*parts, strict=True))
