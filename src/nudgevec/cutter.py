@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nudgevec import parallel
+from nudgevec.beside import ever_ahead
 from nudgevec.cells import Cells, exact_cells
 from nudgevec.columns import Columns
 from nudgevec.cutting import Leaf, Node, cut, label_range
@@ -183,7 +184,10 @@ class Cutter:
         """All that may matter."""
         slack = self.columns.slack[met.column]
         first, last = ((end + slack).astype(np.float64) for end in (met.first, met.last))
-        met = met.where(np.flatnonzero(self.columns.matter(met.query, met.column, first, last, begun.bars)))
+        may = np.flatnonzero(self.columns.matter(met.query, met.column, first, last, begun.bars))
+        met = met.where(may)
+        if self.motion.turns:
+            met = met.where(self._ever_ahead(begun, met))
         line, column = met.query, met.column
         moving = self._moving_curves(met)
         if not self.motion.turns:
@@ -197,6 +201,16 @@ class Cutter:
         line = np.concatenate([line, begun.line])
         at = sorted_places(line)
         return _Listed(line[at], column[at], curves, at)
+
+    def _ever_ahead(self, begun: _Begun, met: Met) -> Ints:
+        """Those of turning documents that may be ahead of a label, as far as that is told: in lines with one label."""
+        alone = begun.alive.sum(axis=1) == 1
+        if not alone.any():
+            return np.arange(len(met.query))
+        label = begun.labelled.some((np.arange(len(alone)), np.argmax(begun.alive, axis=1)))
+        first, last = (end.astype(np.float64) for end in (met.first, met.last))
+        stop, slack = self.motion.stop[met.column], self.columns.slack[met.column]
+        return np.flatnonzero(ever_ahead(first, last, stop, slack, label, met.query) | ~alone[met.query])
 
     def _overtaking(self, begun: _Begun, listed: _Listed, which: Ints) -> Leaf:
         """What matters of some of the documents listed, which are in lines with one label."""

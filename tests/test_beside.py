@@ -1,0 +1,52 @@
+"""Turning documents beside a label: whoever is ahead of it somewhere is kept, and most others are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nudgevec.beside import ever_ahead
+from nudgevec.lines import Curves
+from nudgevec.motion import height
+
+
+def curves(random, count, common, widest):
+    score, slope = common + 0.1 * random.standard_normal((2, count))
+    return score, slope, random.uniform(1e-3, widest, count)
+
+
+@pytest.mark.parametrize("widest", [0.3, 1.5, 3.1])
+@pytest.mark.parametrize("common", [-0.5, 0.0, 0.5])
+@pytest.mark.parametrize("rests", [False, True])
+def test_whoever_is_ahead_somewhere_is_kept(widest, common, rests):
+    random = np.random.default_rng(0)
+    count = 4000
+    document, label = curves(random, count, common, widest), curves(random, count, common, widest)
+    if rests:
+        label = label[0], np.zeros(count), np.zeros(count)
+    angles = np.linspace(0, np.pi, 1500)[:, None]
+    ahead = (height(*document, angles) >= height(*label, angles)).any(axis=0)
+
+    first, last = (height(*document, np.float64(phi)) for phi in (0, np.pi))
+    ends = (height(*label, np.float64(phi)) for phi in (0, np.pi))
+    slack = np.full(count, 1e-6, np.float32)
+    of_label = Curves(*(np.float32(each) for each in (*label, *ends)), slack)
+    kept = ever_ahead(first, last, document[2], slack, of_label, np.arange(count))
+    assert (kept | ~ahead).all()
+    # Only where a label comes below zero is one that never is ahead kept, and where the grid has missed it.
+    lowest = height(*label, angles).min(axis=0)
+    assert (kept & ~ahead & (lowest > 0)).sum() < 0.01 * count
+    assert (~kept).any()
+
+
+def test_rounding_is_allowed_for():
+    one = np.ones(1)
+    label = Curves(
+        *(np.float32(each) for each in ([0.5], [0.1], [1.0], [0.5], [0.5 * np.cos(1) + 0.1 * np.sin(1)], [2e-5]))
+    )
+    for below, kept in ((2.9e-5, True), (3.1e-5, False)):
+        score = 0.5 - below
+        last = score * np.cos(1) + 0.1 * np.sin(1) - 1e-3
+        slack = np.full(1, 1e-5, np.float32)
+        found = ever_ahead(score * one, last * one, one, slack, label, np.zeros(1, np.int64))
+        assert found.tolist() == [kept]
