@@ -11,26 +11,23 @@ import numpy as np
 from nudgevec.lines import Curves, Mask
 from nudgevec.motion import height, peak
 from nudgevec.rows import Floats, Ints
-from nudgevec.tiles import Singles
 
 
-def ever_ahead(first: Floats, last: Floats, stop: Floats, slack: Singles, label: Curves, line: Ints) -> Mask:
-    """Which documents may be ahead of the label of their line somewhere, given their scores at both ends of their way.
+def ever_ahead(first: Floats, last: Floats, stop: Floats, label: Curves, line: Ints) -> Mask:
+    """Which documents may be ahead of the label of their line somewhere, given what scores at both ends are at most.
 
     While both are under way they differ by one sinusoid, over less than half its period: one that is behind at both
     ends of that is behind all the time. Then one of them has stopped. If that is the document, the label has to come
     down to it: a sinusoid is lowest at one of its ends, where it is positive at both. If it is the label, the document
     has to come up to it.
     """
-    score, slope, until, end, room = (
-        values[line].astype(np.float64) for values in (*label[:3], label.at_high, label.slack)
-    )
-    room += slack
+    score, slope, until = (values[line].astype(np.float64) for values in label[:3])
+    room = label.slack[line]
     both = np.minimum(stop, until)
     then = (first * np.sin(stop - both) + last * np.sin(both)) / np.sin(stop)
-    beside = height(score, slope, until, both)
-    ahead = (first + room >= score) | (then + room >= beside)
-    comes_down = (last + room >= end) | (end < 0) | (beside < 0)
-    comes_up = peak(then, last, stop - both) + room >= end
+    beside, end = height(score, slope, until, both) - room, label.at_high[line] - room
+    ahead = (first >= score - room) | (then >= beside)
+    comes_down = (last >= end) | (end < 0) | (beside < 0)
+    comes_up = peak(then, last, stop - both) >= end
     mask: Mask = ahead | np.where(stop < until, comes_down, comes_up)
     return mask

@@ -26,7 +26,7 @@ from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, entries, kth_larg
 from nudgevec.motion import Motion
 from nudgevec.nearest import Nearest, Scan
 from nudgevec.overtaking import overtaking
-from nudgevec.parallel import ordered
+from nudgevec.parallel import ordered, slices
 from nudgevec.rows import Floats, Ints, rows_of
 from nudgevec.sorting import begins, distinct, sorted_places
 from nudgevec.tiles import error_of
@@ -47,6 +47,8 @@ _WIDTHS = 32, 256
 _HIGHEST = 1e30
 # So many documents are scored again sooner than cutting would leave some of them out.
 _FEW_LISTED = 256
+# Pairs looked at, at a time: few enough to stay in the cache.
+_PAIRS = 1 << 14
 # One level for each line of a table.
 _EACH = slice(None), None
 
@@ -96,7 +98,7 @@ class Cutter:
         if count > threads:
             count = -(-count // threads) * threads
         step = max(1, -(-len(self.asked) // count))
-        groups = list(parallel.slices(len(self.asked), step))
+        groups = list(slices(len(self.asked), step))
         if not self.at_once:
             yield from (partial(self._cells, group) for group in groups)
             return
@@ -182,12 +184,8 @@ class Cutter:
 
     def _listed(self, begun: _Begun, met: Met) -> _Listed:
         """All that may matter."""
-        slack = self.columns.slack[met.column]
-        first, last = ((end + slack).astype(np.float64) for end in (met.first, met.last))
-        may = np.flatnonzero(self.columns.matter(met.query, met.column, first, last, begun.bars))
-        met = met.where(may)
-        if self.motion.turns:
-            met = met.where(self._ever_ahead(begun, met))
+        some = [part.start + self._may_matter(begun, met.where(part)) for part in slices(len(met.query), _PAIRS)]
+        met = met.where(np.concatenate(some)) if some else met
         line, column = met.query, met.column
         moving = self._moving_curves(met)
         if not self.motion.turns:
@@ -202,15 +200,19 @@ class Cutter:
         at = sorted_places(line)
         return _Listed(line[at], column[at], curves, at)
 
-    def _ever_ahead(self, begun: _Begun, met: Met) -> Ints:
-        """Those of turning documents that may be ahead of a label, as far as that is told: in lines with one label."""
+    def _may_matter(self, begun: _Begun, met: Met) -> Ints:
+        """Which pairs may do so. Of turning documents in lines with one label, only those that may be ahead of it."""
+        slack = self.columns.slack[met.column]
+        first, last = ((end + slack).astype(np.float64) for end in (met.first, met.last))
+        may = np.flatnonzero(self.columns.matter(met.query, met.column, first, last, begun.bars))
+        if not self.motion.turns:
+            return may
         alone = begun.alive.sum(axis=1) == 1
-        if not alone.any():
-            return np.arange(len(met.query))
         label = begun.labelled.some((np.arange(len(alone)), np.argmax(begun.alive, axis=1)))
-        first, last = (end.astype(np.float64) for end in (met.first, met.last))
-        stop, slack = self.motion.stop[met.column], self.columns.slack[met.column]
-        return np.flatnonzero(ever_ahead(first, last, stop, slack, label, met.query) | ~alone[met.query])
+        line, column = met.query[may], met.column[may]
+        ahead = ever_ahead(first[may], last[may], self.motion.stop[column], label, line)
+        kept: Ints = may[ahead | ~alone[line]]
+        return kept
 
     def _overtaking(self, begun: _Begun, listed: _Listed, which: Ints) -> Leaf:
         """What matters of some of the documents listed, which are in lines with one label."""
