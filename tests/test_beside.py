@@ -46,3 +46,32 @@ def test_rounding_is_allowed_for():
         score = 0.5 - below
         last = score * np.cos(1) + along - 1e-3
         assert ever_ahead(score * one, last * one, one, label, np.zeros(1, np.int64)).tolist() == [kept]
+
+
+@pytest.mark.parametrize("widest", [0.3, 1.5, 3.1])
+@pytest.mark.parametrize("common", [-0.5, 0.0, 0.5])
+def test_differences_stay_between_their_bounds(widest, common):
+    """And come up to them, nearly, where the interval is short."""
+    random = np.random.default_rng(1)
+    lines, count = 300, 40
+    documents = [values.reshape(lines, count) for values in curves(random, lines * count, common, widest)]
+    label = [values[:, None] for values in curves(random, lines, common, widest)]
+    low = random.uniform(0, widest, lines)
+    high = low + random.uniform(0, 1, lines) ** 4 * widest
+    slack = 1e-6
+
+    def at(phi, these):
+        return height(*these, phi[:, None])
+
+    inside = np.linspace(low, high, 400)
+    differences = np.stack([at(phi, documents) - at(phi, label) for phi in inside])
+    both = (
+        Curves(*np.float32([*these, at(low, these), at(high, these), 0 * these[0] + slack]))
+        for these in (documents, label)
+    )
+    lower, upper = next(both).bounds_beside(next(both), low, high)
+    assert (differences >= lower).all()
+    assert (differences <= upper).all()
+    short = high - low < 0.05
+    assert short.sum() > 10
+    assert (np.ptp(differences, axis=0) + 1e-3 > upper - lower)[short].all()

@@ -42,13 +42,14 @@ SOMEWHERE = st.lists(st.floats(0, 1), min_size=4, max_size=4)
 def test_curve_equals_brute_force(method, move, problem, metric, where, as_if_large):
     with pytest.MonkeyPatch.context() as patched:
         if as_if_large:
-            no_short_cuts(patched)
+            no_short_cuts(patched, beside=where[0] < 0.5)
         check(method, move, problem, f"{metric}@{problem.k}", where)
 
 
-def no_short_cuts(patched):
-    """Small problems are treated as large ones are."""
+def no_short_cuts(patched, beside):
+    """Small problems are treated as large ones are, and turning documents compared beside a label or not."""
     patched.setattr(cutter, "_FEW_LISTED", 0)
+    patched.setattr(cutter, "_IN_COMMON", -1e9 if beside else np.inf)
     patched.setattr(ranks, "_OFTEN", 0)
 
 
@@ -58,7 +59,7 @@ def no_short_cuts(patched):
 def test_curve_equals_brute_force_however_finely_cut(method, move, problem, metric, where):
     """Larger problems, with every interval cut as often as it can be."""
     with pytest.MonkeyPatch.context() as patched:
-        no_short_cuts(patched)
+        no_short_cuts(patched, beside=where[0] < 0.5)
         cut_so_often(patched, 6)
         check(method, move, problem, f"{metric}@{problem.k}", where)
 
@@ -118,7 +119,8 @@ def test_a_label_that_dips_below_both_ends_of_its_way():
     assert curve.values.tolist() == [1, 0, 1]
 
 
-def test_ties_with_a_label_that_is_never_in_the_top_k_do_not_count(monkeypatch):
+@pytest.mark.parametrize("beside", [False, True])
+def test_ties_with_a_label_that_is_never_in_the_top_k_do_not_count(beside, monkeypatch):
     """One document comes as high as the label of the first query, for an instant, while another is above both of them
     all the time. That is no crossing for the second query to keep away from, whoever has been looked at."""
     documents = np.array([[1.0, 0.0, 1e-13], [0.0, 0.0, 1.0], [0.8, 0.6, 0.0]])
@@ -131,7 +133,7 @@ def test_ties_with_a_label_that_is_never_in_the_top_k_do_not_count(monkeypatch):
 
     chosen = gammas()
     assert any(chosen)
-    no_short_cuts(monkeypatch)
+    no_short_cuts(monkeypatch, beside)
     assert gammas() == chosen
 
 
@@ -139,7 +141,7 @@ def test_a_label_out_of_the_top_k_does_not_count_though_its_score_is_off(monkeyp
     """Where the angles are cut in two, one label (y) is about to fall below two documents at rest, and the other (z) is
     just out of their reach. z is so long that its float32 scores are off by more than those of documents at rest: in
     some problems they reach y."""
-    no_short_cuts(monkeypatch)
+    no_short_cuts(monkeypatch, beside=False)
     cut_so_often(monkeypatch, 1)
     dim, long, middle = 64, 1e4, (0.5 + cutting._ASIDE) * math.pi / 2
     off, off_at_rest = error_of(dim + 32) * 1.5 / math.cos(math.pi / 4), error_of(32)

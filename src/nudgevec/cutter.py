@@ -47,6 +47,9 @@ _WIDTHS = 32, 256
 _HIGHEST = 1e30
 # So many documents are scored again sooner than cutting would leave some of them out.
 _FEW_LISTED = 256
+# Scores have much in common where their mean is so many times their standard deviation. Then it pays to compare turning
+# documents with a label, which takes longer than with a level and leaves fewer.
+_IN_COMMON = 12
 # Pairs looked at, at a time: few enough to stay in the cache.
 _PAIRS = 1 << 14
 # One level for each line of a table.
@@ -238,13 +241,14 @@ class Cutter:
 
     def _root(self, begun: _Begun, lines: Ints, columns: Ints, documents: Curves) -> Node:
         labelled = begun.labelled.where(begun.alive, lines)
-        if not self.motion.turns:
-            # Rays fall and rise together. What counts is how they do so beside a label.
+        beside = None
+        if not self.motion.turns or _much_in_common(documents):
             label = np.argmax(labelled.at_low > -np.inf, axis=1)[:, None]
             beside = Curves(*(np.take_along_axis(values, label, axis=1) for values in labelled))
-            documents, labelled = documents.less(beside), labelled.less(beside)
-        ahead = np.zeros(len(lines), np.int64)
-        return Node(0, lines, begun.bars.low[lines], begun.bars.high[lines], ahead, columns, documents, labelled)
+            if not self.motion.turns:
+                documents, labelled, beside = documents.less(beside), labelled.less(beside), None
+        low, high, ahead = begun.bars.low[lines], begun.bars.high[lines], np.zeros(len(lines), np.int64)
+        return Node(0, lines, low, high, ahead, columns, documents, labelled, beside)
 
     def _moving_curves(self, met: Met) -> Curves:
         """Curves from scores at both ends of all angles."""
@@ -306,6 +310,12 @@ class _Listed(NamedTuple):
 
     def some(self, which: Ints) -> _Listed:
         return _Listed(self.line[which], self.column[which], self.curves, self.at[which])
+
+
+def _much_in_common(documents: Curves) -> bool:
+    """Whether scores differ little beside what all of them have in common."""
+    scores = documents.at_low[documents.at_low > -np.inf]
+    return bool(scores.mean(dtype=np.float64) > _IN_COMMON * scores.std(dtype=np.float64))
 
 
 def _leaf(begun: _Begun, line: Ints, column: Ints, ahead: Ints) -> Leaf:

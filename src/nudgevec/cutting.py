@@ -45,6 +45,9 @@ class Node(NamedTuple):
 
     Lines are padded. ``labelled`` are the curves of those documents that are labels and may be in the top k;
     ``ahead`` counts documents that are ahead of all those labels, here and in every part of the interval.
+
+    Where scores of a line fall and rise together, what counts is how they do so beside a label: ``beside`` is the curve
+    of one, for turning documents. Straight rays have been diminished by one.
     """
 
     depth: int
@@ -55,6 +58,13 @@ class Node(NamedTuple):
     column: Ints
     documents: Curves
     labelled: Curves
+    beside: Curves | None
+
+    def bounds(self, curves: Curves, *, turns: bool) -> tuple[Singles, Singles]:
+        """What curves cannot leave in the intervals of their lines."""
+        if self.beside is None:
+            return curves.bounds(self.low, self.high, turns=turns)
+        return curves.bounds_beside(self.beside, self.low, self.high)
 
 
 def cut(roots: Iterable[Node], motion: Motion, k: int) -> list[Leaf]:
@@ -67,9 +77,9 @@ def cut(roots: Iterable[Node], motion: Motion, k: int) -> list[Leaf]:
     stack = list(roots)
     while stack:
         node = stack.pop()
-        lower, upper = node.documents.bounds(node.low, node.high, turns=motion.turns)
+        lower, upper = node.bounds(node.documents, turns=motion.turns)
         bar = kth_largest(lower, k - node.ahead)
-        alive, floor, ceiling = label_range(node.labelled.bounds(node.low, node.high, turns=motion.turns), bar)
+        alive, floor, ceiling = label_range(node.bounds(node.labelled, turns=motion.turns), bar)
         keep = (upper >= np.maximum(bar, floor)[:, None]) & (lower <= ceiling[:, None])
         node = node._replace(ahead=node.ahead + (lower > ceiling[:, None]).sum(axis=1))
         keep[~alive.any(axis=1) | (node.ahead >= k)] = False
@@ -127,4 +137,5 @@ def _halved(node: Node, keep: Mask, alive: Mask, lines: Ints, span: float) -> No
         target.fill(node.column, 0),
         node.documents.packed(target).halved(middle),
         node.labelled.where(alive, twice).halved(middle),
+        None if node.beside is None else node.beside.some(twice).halved(middle),
     )

@@ -95,6 +95,31 @@ class Curves(NamedTuple):
         begin, end = (np.minimum(angle.astype(np.float32)[:, None], self.stop) for angle in (low, high))
         return bulged(lower, upper, end - begin)
 
+    def bounds_beside(self, other: Curves, low: Floats, high: Floats) -> tuple[Singles, Singles]:
+        """What the differences of turning documents to other curves, one for each line, cannot leave there.
+
+        As long as both are under way these are sinusoids too, and small ones where all scores rise together. Then one
+        of the two has stopped.
+        """
+        begin, end = (angle.astype(np.float32)[:, None] for angle in (low, high))
+        both = np.clip(np.minimum(self.stop, other.stop), begin, end)
+        cosine, sine = np.cos(both), np.sin(both)
+        # Who has stopped before the interval is where it was.
+        under_way = both > begin
+        mine, theirs = (
+            np.where(under_way, each.score * cosine + each.slope * sine, each.at_low) for each in (self, other)
+        )
+        at_low, then = self.at_low - other.at_low, mine - theirs
+        lower, upper = bulged(np.minimum(at_low, then), np.maximum(at_low, then), both - begin)
+        goes_on = self.stop > other.stop
+        starts, stops = np.where(goes_on, mine, theirs), np.where(goes_on, self.at_high, other.at_high)
+        arc = np.clip(np.maximum(self.stop, other.stop), begin, end) - both
+        least, most = bulged(np.minimum(starts, stops), np.maximum(starts, stops), arc)
+        rests = np.where(goes_on, other.at_high, self.at_high)
+        lower = np.minimum(lower, np.where(goes_on, least - rests, rests - most))
+        upper = np.maximum(upper, np.where(goes_on, most - rests, rests - least))
+        return lower - self.slack, upper + self.slack
+
     def reach(self, levels: Levels) -> Mask:
         """Which straight rays may come above the levels."""
         return levels.under(self.at_low + self.slack, self.at_high + self.slack)
