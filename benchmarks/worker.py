@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 
 
-def problem(n, d, train, validation, touched, labels=1, seed=0, on_disk=False):
-    """Unit documents; every touched one has a hidden topic that its queries scatter around."""
+def problem(n, d, train, validation, touched, labels=1, seed=0, on_disk=False, common=0.0):
+    """Unit documents; every touched one has a hidden topic that its queries scatter around. With ``common``, a vector of
+    that length is added to all of them in the end."""
     random = np.random.default_rng(seed)
 
     def unit(rows):
@@ -35,6 +36,8 @@ def problem(n, d, train, validation, touched, labels=1, seed=0, on_disk=False):
     answers = random.integers(0, touched, (train + validation, labels))
     queries = topics[answers].mean(axis=1) + scatter * random.standard_normal((train + validation, d), dtype=np.float32)
     queries = unit(queries).astype(np.float32)
+    if common:
+        documents, queries = (unit(vectors + np.float32(common / np.sqrt(d))) for vectors in (documents, queries))
     rows = [sorted(set(picked[line].tolist())) for line in answers]
     return documents, (queries[:train], rows[:train]), (queries[train:], rows[train:])
 
