@@ -96,7 +96,7 @@ def other_metrics():
 def much_in_common():
     yield "## The same case: vectors with much in common"
     yield ""
-    yield f"A vector of length {COMMON} is added to all, so that two documents have a cosine of 0.83, as with some models."
+    yield f"A vector of length {COMMON} is added to all: two documents have a cosine of 0.83, as with some models."
     yield f"NDCG@10, first calls over `plain`, {FEW_TURNS} turns each, as above."
     yield ""
     yield "| NumPy, N | NumPy, M | PyTorch, N | PyTorch, M | most MB above inputs |"

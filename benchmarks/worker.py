@@ -16,8 +16,8 @@ import numpy as np
 
 
 def problem(n, d, train, validation, touched, labels=1, seed=0, on_disk=False, common=0.0):
-    """Unit documents; every touched one has a hidden topic that its queries scatter around. With ``common``, a vector of
-    that length is added to all of them in the end."""
+    """Unit documents; every touched one has a hidden topic that its queries scatter around. In the end, a vector of
+    length ``common`` is added to all."""
     random = np.random.default_rng(seed)
 
     def unit(rows):
