@@ -187,7 +187,10 @@ class Cutter:
 
     def _listed(self, begun: _Begun, met: Met) -> _Listed:
         """All that may matter."""
-        some = [part.start + self._may_matter(begun, met.where(part)) for part in slices(len(met.query), _PAIRS)]
+        alone = begun.alive.sum(axis=1) == 1
+        label = begun.labelled.some((np.arange(len(alone)), np.argmax(begun.alive, axis=1)))
+        parts = slices(len(met.query), _PAIRS)
+        some = [part.start + self._may_matter(met.where(part), begun.bars, alone, label) for part in parts]
         met = met.where(np.concatenate(some)) if some else met
         line, column = met.query, met.column
         moving = self._moving_curves(met)
@@ -203,19 +206,17 @@ class Cutter:
         at = sorted_places(line)
         return _Listed(line[at], column[at], curves, at)
 
-    def _may_matter(self, begun: _Begun, met: Met) -> Ints:
+    def _may_matter(self, met: Met, bars: Bars, alone: Mask, label: Curves) -> Ints:
         """Which pairs may do so. Of turning documents in lines with one label, only those that may be ahead of it."""
         slack = self.columns.slack[met.column]
         first, last = ((end + slack).astype(np.float64) for end in (met.first, met.last))
-        may = np.flatnonzero(self.columns.matter(met.query, met.column, first, last, begun.bars))
+        may = np.flatnonzero(self.columns.matter(met.query, met.column, first, last, bars))
         if not self.motion.turns:
             return may
-        alone = begun.alive.sum(axis=1) == 1
-        label = begun.labelled.some((np.arange(len(alone)), np.argmax(begun.alive, axis=1)))
-        line, column = met.query[may], met.column[may]
-        ahead = ever_ahead(first[may], last[may], self.motion.stop[column], label, line)
-        kept: Ints = may[ahead | ~alone[line]]
-        return kept
+        one = np.flatnonzero(alone[met.query[may]])
+        these = may[one]
+        ahead = ever_ahead(first[these], last[these], self.motion.stop[met.column[these]], label, met.query[these])
+        return np.delete(may, one[~ahead])
 
     def _overtaking(self, begun: _Begun, listed: _Listed, which: Ints) -> Leaf:
         """What matters of some of the documents listed, which are in lines with one label."""

@@ -99,7 +99,7 @@ class Curves(NamedTuple):
         """What the differences of turning documents to other curves, one for each line, cannot leave there.
 
         As long as both are under way these are sinusoids too, and small ones where all scores rise together. Then one
-        of the two has stopped.
+        of the two has stopped. (The other curves are taken as they are: what they are off by is the same for all.)
         """
         begin, end = (angle.astype(np.float32)[:, None] for angle in (low, high))
         both = np.clip(np.minimum(self.stop, other.stop), begin, end)

@@ -37,7 +37,7 @@ class Asked:
     """Unit queries as integers, each with a unit of its own and off by ``lost``."""
 
     def __init__(self, queries: Floats) -> None:
-        torch = import_torch()
+        self.torch = import_torch()
         self.unit, self.lost = np.empty((2, len(queries)))
         whole = np.empty(queries.shape, np.int8)
         for part in slices(len(queries), _QUERIES):
@@ -48,13 +48,11 @@ class Asked:
             rounded *= unit[:, None]
             rounded -= some
             self.lost[part] = np.sqrt(np.einsum("ij,ij->i", rounded, rounded)) * (1 + 1e-6)
-        self.rows = torch.from_numpy(whole)
-        self.multiply = torch._int_mm
-        self.tensor = torch.from_numpy
+        self.rows = self.torch.from_numpy(whole)
 
     def products(self, queries: slice, documents: Rounded, out: Whole) -> None:
         """Queries by rows and documents by columns."""
-        self.multiply(self.rows[queries], documents.rows.T, out=self.tensor(out))
+        self.torch._int_mm(self.rows[queries], documents.rows.T, out=self.torch.from_numpy(out))
 
     def off(self, documents: Rounded, longest: float) -> Floats:
         """What scores of each query are off by at most, for documents that are no longer than this.
@@ -74,7 +72,7 @@ def unit_for(largest: Any) -> Any:
     return np.maximum(largest, 1e-30) * (1 + 1e-6) / 127
 
 
-def round_off(rows: Singles, unit: float, into: npt.NDArray[np.int8], scratch: Scratch) -> float:
+def put_rounded(rows: Singles, unit: float, into: npt.NDArray[np.int8], scratch: Scratch) -> float:
     """Put rows as integers into a table, and say how far the worst of them is off. They should be a few at a time."""
     dim = rows.shape[1]
     exact, whole = (scratch.room(name, rows.shape, np.float32) for name in ("exact", "whole"))

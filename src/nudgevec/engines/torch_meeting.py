@@ -8,7 +8,7 @@ import numpy as np
 
 from nudgevec.columns import Columns
 from nudgevec.engines.base import Met, crowded
-from nudgevec.engines.integers import Asked, Rounded, Whole, in_units, round_off, unit_for
+from nudgevec.engines.integers import Asked, Rounded, Whole, in_units, put_rounded, unit_for
 from nudgevec.engines.numpy_engine import NumpyMeeting
 from nudgevec.engines.pytorch import import_torch, pair_products
 from nudgevec.lines import Bars, Levels, Mask, kth_largest, split_up
@@ -34,14 +34,15 @@ class End(NamedTuple):
 class TorchMeeting:
     """Filters moving documents with a product of 8 bits for each end; what is left is scored in float32.
 
-    Documents that turn are multiplied by their bulge beforehand. Where too much is left, products are float32 from the
-    beginning.
+    Documents that turn are multiplied by their bulge beforehand. Where too much is left, products are float32 from then
+    on.
     """
 
     def __init__(self, columns: Columns, scratch: Scratch) -> None:
         self.columns = columns
         self.scratch = scratch
         self.closer = NumpyMeeting(columns, scratch)
+        self.tells_apart = True
         self.slack = float((columns.bulge * columns.slack).max())
         self.ends = [self._rounded(rows) for rows in (columns.first, columns.last)]
 
@@ -61,17 +62,20 @@ class TorchMeeting:
         def fill(part: slice) -> None:
             some: Singles = self.scratch.room("bulged", rows[part].shape, np.float32)
             np.multiply(rows[part], bulge[part, None], out=some)
-            off[part] = round_off(some, unit, whole[part], self.scratch)
+            off[part] = put_rounded(some, unit, whole[part], self.scratch)
 
         everywhere(fill, len(rows))
         return End(Rounded(import_torch().from_numpy(whole), unit, off.max()), 1.001 * length.max())
 
     def among(self, queries: Floats, bars: Bars, k: int) -> Met:
+        if not self.tells_apart:
+            return self.closer.among(queries, bars, k)
         asked, single = Asked(queries), queries.astype(np.float32)
         found = []
         for part in slices(len(self.columns), _DOCUMENTS):
             pairs = self._found(asked, bars, part, k)
             if pairs is None:
+                self.tells_apart = False
                 return self.closer.among(queries, bars, k)
             found.append(Met(*pairs, *self._scores(single, *pairs)))
         met = Met.joined(found)

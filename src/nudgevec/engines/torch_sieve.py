@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nudgevec.engines.base import kth_of_maxima
-from nudgevec.engines.integers import Asked, Rounded, Whole, in_units, round_off, unit_for
+from nudgevec.engines.integers import Asked, Rounded, Whole, in_units, put_rounded, unit_for
 from nudgevec.engines.numpy_engine import CpuSieve, NumpySieve
 from nudgevec.engines.pytorch import import_torch, pair_products
 from nudgevec.lines import entries
@@ -25,9 +25,9 @@ _TILE_SCORES = 1 << 22
 _FIRST_SCORES = 1 << 23
 # Scores made at a time: they are compared while they are in the cache.
 _AT_A_TIME = 1 << 21
-# Documents rounded at a time, likewise. Tiles are padded to a multiple of the latter: PyTorch makes ready for every new
-# shape, and that takes a while.
+# Documents rounded at a time, likewise.
 _DOCUMENTS = 512
+# Tiles are padded to a multiple of this: PyTorch makes ready for every new shape, and that takes a while.
 _ROUND = 128
 # 8 bits will do where they are off by less than this many standard deviations of the scores of so many queries for so
 # many documents.
@@ -54,9 +54,9 @@ class TorchSieve(CpuSieve):
         self.k = k
         self.queries = queries.astype(np.float32)
         self.asked = Asked(queries)
-        # Set by the first tile.
-        self.differ: bool | None = None
         self.exact = queries
+        # How far scores differ, as the first tile has it. Zero where 8 bits did not tell them apart.
+        self.spread: float | None = None
 
     @cached_property
     def _closer(self) -> NumpySieve:
@@ -65,16 +65,19 @@ class TorchSieve(CpuSieve):
     def prepared(self, tile: Tile) -> Prepared | Single:
         room: Singles = self.scratch.room("rows", (len(tile), tile.block.shape[1]), np.float32)
         single = tile.single(room)
-        if self.differ is False:
+        if self.spread == 0:
             return single
         if not single.rows.flags.writeable:
             # PyTorch does not take arrays that nobody may write to.
             np.copyto(room, single.rows)
             single = single._replace(rows=room)
         prepared = self._prepared(single)
-        if self.differ is None:
-            self.differ = self._tells_apart(prepared)
-        return prepared if self.differ else single
+        first = self.spread is None
+        spread = self._spread(prepared) if self.spread is None else self.spread
+        tells_apart = bool(prepared.coarse.mean() / _SPREAD <= spread)
+        if first:
+            self.spread = spread if tells_apart else 0.0
+        return prepared if tells_apart else single
 
     def _prepared(self, single: Single) -> Prepared:
         rows, longest = single
@@ -82,19 +85,19 @@ class TorchSieve(CpuSieve):
         whole = self.scratch.room("whole numbers", (-(-count // _ROUND) * _ROUND, dim), np.int8)
         whole[count:] = 0
         unit = float(unit_for(max(float(rows.max()), -float(rows.min()))))
-        off = max(round_off(rows[part], unit, whole[part], self.scratch) for part in slices(count, _DOCUMENTS))
+        off = max(put_rounded(rows[part], unit, whole[part], self.scratch) for part in slices(count, _DOCUMENTS))
         rounded = Rounded(import_torch().from_numpy(whole), unit, off)
         # A fiftieth more covers the rounding of the bound.
         coarse = 1.02 * (self.asked.off(rounded, longest) + error_of(dim) * longest) + 1e-30
         return Prepared(rows, rounded, single.margin, coarse)
 
-    def _tells_apart(self, prepared: Prepared) -> bool:
-        """Whether 8 bits do so with the scores of these documents."""
+    def _spread(self, prepared: Prepared) -> float:
+        """The standard deviation of the scores of these documents."""
         some = slice(min(_SOME, self.count))
         table = np.empty((some.stop, len(prepared.rounded.rows)), np.int32)
         self.asked.products(some, prepared.rounded, table)
         spread = table[:, : min(len(prepared.rows), _MANY)].std(axis=1) * self._unit(prepared, some)
-        return bool(prepared.coarse[some].mean() / _SPREAD <= spread.mean())
+        return float(spread.mean())
 
     def _unit(self, prepared: Prepared, queries: slice) -> Floats:
         """Of products."""
