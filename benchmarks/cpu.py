@@ -1,4 +1,7 @@
-"""CPU benchmarks, each figure from a process of its own: `make bench`, or `python benchmarks/cpu.py [TARGET]`."""
+"""CPU benchmarks, each figure from a process of its own: `make bench`, or `python benchmarks/cpu.py TARGET SECTION...`.
+
+Sections are the functions here that yield lines, all of them by default.
+"""
 
 from __future__ import annotations
 
@@ -194,22 +197,25 @@ def streaming():
     yield ""
 
 
-def main(target):
+def main(target, *chosen):
     facts = Path("/proc/cpuinfo").read_text().splitlines()
     processor = next(line.split(":")[1].strip() for line in facts if line.startswith("model name"))
     versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "torch", "nudge-ft", "nudgevec"))
     lines = [
         "# Benchmarks on the CPU",
         "",
-        f"Made by `make bench`. {processor}, {len(os.sched_getaffinity(0))} cores; "
+        f"Made by `{' '.join(['python benchmarks/cpu.py TARGET', *chosen]) if chosen else 'make bench'}`. "
+        f"{processor}, {len(os.sched_getaffinity(0))} cores; "
         f"Python {platform.python_version()}, {versions}.",
         "",
     ]
-    sections = [the_case, other_metrics, much_in_common, growth, streaming] + (
-        [real_sets] if os.environ.get("NUDGEVEC_DATA") else []
-    )
+    sections = [the_case, other_metrics, much_in_common, growth, streaming]
+    if os.environ.get("NUDGEVEC_DATA"):
+        sections.append(real_sets)
     try:
         for section in sections:
+            if chosen and section.__name__ not in chosen:
+                continue
             lines += section()
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text("\n".join(lines) + "\n")
@@ -218,4 +224,4 @@ def main(target):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/results/benchmarks-cpu.md"))
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/results/benchmarks-cpu.md"), *sys.argv[2:])
