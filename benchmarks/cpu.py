@@ -212,6 +212,10 @@ def main(target, *chosen):
     sections = [the_case, other_metrics, much_in_common, growth, streaming]
     if os.environ.get("NUDGEVEC_DATA"):
         sections.append(real_sets)
+    unknown = set(chosen) - {section.__name__ for section in sections}
+    if unknown:
+        names = ", ".join(section.__name__ for section in sections)
+        sys.exit(f"No section {', '.join(sorted(unknown))}: there are {names} (real_sets where NUDGEVEC_DATA is set).")
     try:
         for section in sections:
             if chosen and section.__name__ not in chosen:
