@@ -53,32 +53,31 @@ class Columns:
 
     @cached_property
     def ends(self) -> Singles:
-        """Each document at angle zero and where it stops, side by side: (m, 2, d)."""
+        """All documents at angle zero, and where they stop: (2, m, d)."""
         motion, units = self.motion, self.motion.units
         count, dim = motion.direction.shape
-        ends = np.empty((count, 2, dim), np.float32)
-
+        ends = np.empty((2, count, dim), np.float32)
         cosine, sine = motion.stopping
 
         def fill(part: slice) -> None:
             start = motion.start[part] / units[part, None]
-            ends[part, 0] = start
-            ends[part, 1] = motion.direction[part]
+            ends[0, part] = start
+            ends[1, part] = motion.direction[part]
             if motion.turns:
                 start *= cosine[part, None]
                 start += sine[part, None] * motion.direction[part]
-                ends[part, 1] = start
+                ends[1, part] = start
 
         everywhere(fill, count)
         return ends
 
     @property
     def first(self) -> Singles:
-        return self.ends[:, 0]
+        return self.ends[0]
 
     @property
     def last(self) -> Singles:
-        return self.ends[:, 1]
+        return self.ends[1]
 
     def above(self, column: Ints, low: Reals, high: Reals, levels: Levels) -> Mask:
         """Which documents may come above levels on their way, given what their scores at both ends are at most."""

@@ -28,6 +28,8 @@ from nudgevec.tiles import tiles
 
 # More documents than this are not kept in mind to be scored at the end.
 _MOST_KEPT = 1 << 20
+# Scores sorted at a time, by one thread.
+_SORTED = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -192,8 +194,7 @@ class _Shortlist:
 
     def settle(self) -> None:
         """Decide about everything found so far."""
-        self.kept += self.new
-        self.new = []
+        self._raise_floor()
         if self.kept:
             self._weed()
             self.decide(*self.kept)
@@ -233,7 +234,7 @@ def _raise(draft: Floats, query: Ints, score: Floats) -> None:
         # Short lines are sorted faster than parted.
         draft[changed[part]] = np.sort(scores[part], axis=1)[:, kth:]
 
-    everywhere(keep_highest, len(changed))
+    everywhere(keep_highest, len(changed), _at_a_time(scores))
 
 
 def _merge(
@@ -263,7 +264,12 @@ def _merge(
         found.row[changed[part]] = np.take_along_axis(rows[part], best, axis=1)
         found.score[changed[part]] = np.take_along_axis(scores[part], best, axis=1)
 
-    everywhere(put_in_order, len(changed))
+    everywhere(put_in_order, len(changed), _at_a_time(scores))
+
+
+def _at_a_time(scores: Floats) -> int:
+    """How many lines of a table to sort at a time."""
+    return 1 + _SORTED // scores.shape[1]
 
 
 def _lines(query: Ints, queries: int) -> tuple[Ints, Ints, Layout]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from nudgevec.parallel import SOME, everywhere
+from nudgevec.parallel import SOME, everywhere, hands
 from nudgevec.rows import Array, Floats, Ints, lengths_from, row_dots
 from nudgevec.scratch import wide_rows
 
-# Pairs of vectors multiplied at a time: as many as fit in here. Where they are few, in less: fresh memory takes longer
-# to come than a larger room saves.
+# Pairs of vectors multiplied at a time: as many as fit in here, and more the more threads there are, which wait for each
+# other in between. Where they are few, in less: fresh memory takes longer to come than a larger room saves.
 _PAIR_BYTES = 1 << 21
+_PAIR_BYTES_PER_THREAD = 1 << 20
 _FEW_PAIR_BYTES = 7 << 17
 # Pairs that a thread takes on at a time; for fewer than four times as many there is one thread only.
 _MANY_PAIRS = 1 << 11
@@ -30,7 +31,7 @@ def pair_dots(left: Array, i: Ints, right: Array, j: Ints, *, cosine: bool = Fal
 def dots_with_each(left: Array, i: Ints, rights: list[Array], j: Ints, *, squares: bool = False) -> list[Floats]:
     """The same with rows of several arrays, and ``squares``: of those of the last array with themselves."""
     results = [np.empty(len(i)) for _ in range(len(rights) + squares)]
-    room = _PAIR_BYTES if len(i) >= 4 * _MANY_PAIRS else _FEW_PAIR_BYTES
+    room = max(_PAIR_BYTES, hands(SOME) * _PAIR_BYTES_PER_THREAD) if len(i) >= 4 * _MANY_PAIRS else _FEW_PAIR_BYTES
     step = max(1, room // (8 * left.shape[1]))
 
     def multiply(part: slice) -> None:

@@ -32,6 +32,9 @@ class Rounded(NamedTuple):
     unit: float
     off: float
 
+    def part(self, which: slice) -> Rounded:
+        return self._replace(rows=self.rows[which])
+
 
 class Asked:
     """Unit queries as integers, each with a unit of its own and off by ``lost``."""
@@ -51,8 +54,8 @@ class Asked:
         self.rows = self.torch.from_numpy(whole)
 
     def products(self, queries: slice, documents: Rounded, out: Whole) -> None:
-        """Queries by rows and documents by columns."""
-        self.torch._int_mm(self.rows[queries], documents.rows.T, out=self.torch.from_numpy(out))
+        """Documents by rows and queries by columns, which is faster than the other way round."""
+        self.torch._int_mm(documents.rows, self.rows[queries].T, out=self.torch.from_numpy(out))
 
     def off(self, documents: Rounded, longest: float) -> Floats:
         """What scores of each query are off by at most, for documents that are no longer than this.

@@ -54,8 +54,7 @@ def pair_products(left: Singles, i: Ints, right: Singles, j: Ints) -> Singles:
     As entries of a sparse product, whose vectors need not be copied side by side first: three times as fast.
     """
     torch = _torch_with_sparse_rows()
-    begins = np.zeros(len(left) + 1, np.int64)
-    np.cumsum(np.bincount(i, minlength=len(left)), out=begins[1:])
+    begins = np.searchsorted(i, np.arange(len(left) + 1))
     wanted = _sparse_rows(torch, begins, j, (len(left), len(right)))
     rows = torch.from_numpy(right)
     products: Singles = torch.sparse.sampled_addmm(wanted, torch.from_numpy(left), rows.T, beta=0).values().numpy()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nudgevec.columns import Columns
-from nudgevec.engines.base import Met, crowded
+from nudgevec.engines.base import Met, many
 from nudgevec.engines.integers import Asked, Rounded, Whole, in_units, put_rounded, unit_for
 from nudgevec.engines.numpy_engine import NumpyMeeting
 from nudgevec.engines.pytorch import import_torch, pair_products
@@ -77,35 +77,37 @@ class TorchMeeting:
             if pairs is None:
                 self.tells_apart = False
                 return self.closer.among(queries, bars, k)
-            found.append(Met(*pairs, *self._scores(single, *pairs)))
+            query, place = pairs
+            ends = (pair_products(rows[part], place, single, query) for rows in self.columns.ends)
+            found.append(Met(query, place + part.start, *ends))
         met = Met.joined(found)
         return met.where(sorted_places(met.query))
 
     def _found(self, asked: Asked, bars: Bars, part: slice, k: int) -> tuple[Ints, Ints] | None:
-        """The queries and documents, some of the latter, that may matter to each other; None where too many may."""
+        """The queries and documents, some of the latter, that may matter to each other, in the order of the documents;
+        None where too many may."""
         ends = [self._heights(asked, part, *each) for each in zip(("scores", "last"), self.ends, strict=True)]
         bulge = self.columns.bulge[part]
         over = self._over(ends, bars.way, self.scratch.room("over", ends[0].table.shape, np.bool_))
-        crowd = crowded(over, k)
+        crowd = np.flatnonzero(over.sum(axis=0, dtype=np.int32) > many(k))
         if len(crowd):
             some = [each.at(crowd) for each in ends]
             # Rounded to float32 it may be a little higher.
-            least = np.minimum(*(each.at_least() for each in some)) / bulge * (1 - 1e-6)
+            least = np.minimum(*(each.at_least() for each in some)).T / bulge * (1 - 1e-6)
             level = bars.way.at(crowd).raised(kth_largest(least.astype(np.float32), np.full(len(crowd), k)))
-            over[crowd] = self._over(some, level, np.empty(least.shape, np.bool_))
+            over[:, crowd] = self._over(some, level, np.empty(some[0].table.shape, np.bool_))
         found = np.flatnonzero(over)
         if len(found) > _MOST_LEFT * over.size:
             return None
-        query, place = split_up(found, over.shape[1])
-        column = place + part.start
+        place, query = split_up(found, over.shape[1])
         first, last = (each.at_most(found, query) / bulge[place] for each in ends)
-        may = np.flatnonzero(self.columns.matter(query, column, first, last, bars))
-        return query[may], column[may]
+        may = np.flatnonzero(self.columns.matter(query, place + part.start, first, last, bars))
+        return query[may], place[may]
 
     def _heights(self, asked: Asked, part: slice, name: str, end: End) -> Heights:
-        documents = end.rounded._replace(rows=end.rounded.rows[part])
+        documents = end.rounded.part(part)
         every = slice(0, len(asked.unit))
-        table = self.scratch.room(name, (every.stop, len(documents.rows)), np.int32)
+        table = self.scratch.room(name, (len(documents.rows), every.stop), np.int32)
         asked.products(every, documents, table)
         # A fiftieth more covers the rounding of the bound, and a millionth that of scores to float32.
         off = 1.02 * (asked.off(documents, end.longest) + self.slack) + 1e-6 * end.longest
@@ -119,41 +121,31 @@ class TorchMeeting:
             level = Levels(low, low)
         some = self.scratch.room("some", over.shape, np.bool_)
         for end, bar, into in zip(ends, level, (over, some), strict=True):
-            np.greater_equal(end.table, end.bar(bar)[:, None], out=into)
+            np.greater_equal(end.table, end.bar(bar), out=into)
         over |= some
         return over
 
-    def _scores(self, queries: Singles, query: Ints, column: Ints) -> tuple[Singles, Singles]:
-        """Scores of pairs at both ends. Made in the order of the documents, so that each is read once: there are fewer
-        queries, which stay in the cache."""
-        ends = self.columns.ends.reshape(2 * len(self.columns), queries.shape[1])
-        both = np.concatenate([2 * column, 2 * column + 1])
-        order = sorted_places(both)
-        scores = np.empty(len(both), np.float32)
-        scores[order] = pair_products(ends, both[order], queries, np.tile(query, 2)[order])
-        return scores[: len(column)], scores[len(column) :]
-
 
 class Heights(NamedTuple):
-    """Products, a line for each query, the unit of each line, and what its scores are off by at most."""
+    """Products, a column for each query, the unit of each column, and what its scores are off by at most."""
 
     table: Whole
     unit: Floats
     off: Floats
 
-    def at(self, lines: Ints) -> Heights:
-        return Heights(self.table[lines], self.unit[lines], self.off[lines])
+    def at(self, queries: Ints) -> Heights:
+        return Heights(self.table[:, queries], self.unit[queries], self.off[queries])
 
     def bar(self, level: Singles) -> Whole:
         """What products are no less than where scores may be at least these."""
         return in_units(level - self.off, self.unit)
 
     def at_least(self) -> Floats:
-        return self.table * self.unit[:, None] - self.off[:, None]
+        return self.table * self.unit - self.off
 
-    def at_most(self, places: Ints, line: Ints) -> Singles:
+    def at_most(self, places: Ints, query: Ints) -> Singles:
         """What some scores are at most, by their places in the table."""
         bound: Singles = self.table.ravel()[places].astype(np.float32)
-        bound *= self.unit.astype(np.float32)[line]
-        bound += self.off.astype(np.float32)[line]
+        bound *= self.unit.astype(np.float32)[query]
+        bound += self.off.astype(np.float32)[query]
         return bound

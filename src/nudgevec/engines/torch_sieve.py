@@ -94,9 +94,9 @@ class TorchSieve(CpuSieve):
     def _spread(self, prepared: Prepared) -> float:
         """The standard deviation of the scores of these documents."""
         some = slice(min(_SOME, self.count))
-        table = np.empty((some.stop, len(prepared.rounded.rows)), np.int32)
+        table = np.empty((len(prepared.rounded.rows), some.stop), np.int32)
         self.asked.products(some, prepared.rounded, table)
-        spread = table[:, : min(len(prepared.rows), _MANY)].std(axis=1) * self._unit(prepared, some)
+        spread = table[: min(len(prepared.rows), _MANY)].std(axis=0) * self._unit(prepared, some)
         return float(spread.mean())
 
     def _unit(self, prepared: Prepared, queries: slice) -> Floats:
@@ -108,37 +108,41 @@ class TorchSieve(CpuSieve):
     ) -> tuple[Ints, Ints, Floats, Floats]:
         if isinstance(prepared, Single):
             return self._closer.over(prepared, floor, queries, first=first)
-        parts = []
-        for part in slices(len(floor), max(1, _AT_A_TIME // len(prepared.rounded.rows))):
-            some = slice(queries.start + part.start, queries.start + part.stop)
-            parts.append(self._over(prepared, floor[part], some, part.start, first))
+        count, width = len(prepared.rounded.rows), len(floor)
+        # The floor of a query that begins is found among all documents.
+        if first:
+            pieces = [(slice(0, count), some) for some in slices(width, max(1, _AT_A_TIME // count))]
+        else:
+            step = max(1, _AT_A_TIME // (_ROUND * width)) * _ROUND
+            pieces = [(some, slice(0, width)) for some in slices(count, step)]
+        parts = [self._over(prepared, *piece, floor, queries.start, first=first) for piece in pieces]
         query, number, low, high = (np.concatenate(column) for column in zip(*parts, strict=True))
         return query, number, low, high
 
     def _over(
-        self, prepared: Prepared, floor: Floats, queries: slice, start: int, first: bool
+        self, prepared: Prepared, documents: slice, asked: slice, floor: Floats, start: int, *, first: bool
     ) -> tuple[Ints, Ints, Floats, Floats]:
-        rows, rounded, fine, coarse = prepared
-        coarse, unit = coarse[queries], self._unit(prepared, queries)
-        table: Whole = self.scratch.room("scores", (len(floor), len(rounded.rows)), np.int32)
+        rows, rounded = prepared.rows[documents], prepared.rounded.part(documents)
+        queries = slice(start + asked.start, start + asked.stop)
+        floor, coarse, unit = floor[asked], prepared.coarse[queries], self._unit(prepared, queries)
+        table: Whole = self.scratch.room("scores", (len(rounded.rows), len(floor)), np.int32)
         self.asked.products(queries, rounded, table)
         if (first or np.isneginf(floor).any()) and len(rows) >= self.k:
-            best = kth_of_maxima(self._maxima(table[:, : len(rows)]), self.k)
+            best = kth_of_maxima(self._maxima(table[: len(rows)]), self.k)
             floor = np.maximum(floor, best * unit - coarse)
-        bar = in_units(floor - coarse, unit)
         over = self.scratch.room("over", table.shape, np.bool_)
-        np.greater_equal(table, bar[:, None], out=over)
-        over[:, len(rows) :] = False
-        query, number = entries(over)
+        np.greater_equal(table, in_units(floor - coarse, unit), out=over)
+        over[len(rows) :] = False
+        number, query = entries(over)
         # Bounds are so wide that most of these are below the floor.
-        score = pair_products(self.queries[queries], query, rows, number).astype(np.float64)
-        good = np.flatnonzero(score >= floor[query] - fine)
-        query, number, score = query[good] + start, number[good], score[good]
-        return query, number, score - fine, score + fine
+        score = pair_products(rows, number, self.queries[queries], query).astype(np.float64)
+        good = np.flatnonzero(score >= floor[query] - prepared.fine)
+        query, number, score = query[good] + asked.start, number[good] + documents.start, score[good]
+        return query, number, score - prepared.fine, score + prepared.fine
 
     def _maxima(self, table: Whole) -> Whole:
         """Of each query, products of different documents, the largest of stretches where there are many."""
-        queries, documents = table.shape
+        documents, queries = table.shape
         length = max(1, min(32, documents // (4 * self.k)))
-        maxima: Whole = table[:, : documents // length * length].reshape(queries, length, -1).max(axis=1)
+        maxima: Whole = table[: documents // length * length].reshape(-1, length, queries).max(axis=1).T
         return maxima
