@@ -73,11 +73,13 @@ class Columns:
 
     @property
     def first(self) -> Singles:
-        return self.ends[0]
+        first: Singles = self.ends[0]
+        return first
 
     @property
     def last(self) -> Singles:
-        return self.ends[1]
+        last: Singles = self.ends[1]
+        return last
 
     def above(self, column: Ints, low: Reals, high: Reals, levels: Levels) -> Mask:
         """Which documents may come above levels on their way, given what their scores at both ends are at most."""

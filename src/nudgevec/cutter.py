@@ -24,10 +24,11 @@ from nudgevec.known import Known
 from nudgevec.labels import Labels
 from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, entries, kth_largest
 from nudgevec.motion import Motion
-from nudgevec.nearest import Nearest, Scan
+from nudgevec.nearest import Nearest
 from nudgevec.overtaking import overtaking
 from nudgevec.parallel import ordered, slices
 from nudgevec.rows import Floats, Ints, rows_of
+from nudgevec.scan import Scan
 from nudgevec.sorting import begins, distinct, sorted_places
 from nudgevec.tiles import error_of
 

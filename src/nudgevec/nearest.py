@@ -9,21 +9,19 @@ the answer does not depend on block sizes, threads or the BLAS.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.columns import Columns
 from nudgevec.corpus import Reader
-from nudgevec.engines.base import Engine, Meeting, Survivors
+from nudgevec.engines.base import Engine, Survivors
 from nudgevec.lines import Layout, Target
 from nudgevec.pairs import pair_dots
 from nudgevec.parallel import everywhere
 from nudgevec.rows import Floats, Ints
-from nudgevec.sorting import distinct, sorted_places
+from nudgevec.sorting import sorted_places
 from nudgevec.tiles import tiles
 
 # More documents than this are not kept in mind to be scored at the end.
@@ -97,64 +95,6 @@ class Bounded(NamedTuple):
 
     def where(self, keep: npt.NDArray[np.bool_]) -> Bounded:
         return Bounded(self.query[keep], self.row[keep], self.low[keep], self.high[keep])
-
-
-class Scan:
-    """One pass over a corpus for the nearest documents that will not move.
-
-    Which those are is known once the labelled documents have been looked at. A corpus that streams is not asked for
-    them one by one: they are put aside during the pass, and those that turn out to stay join in afterwards. So it is
-    where the pass runs on a device, while others find out.
-    """
-
-    def __init__(
-        self, reader: Reader, queries: Floats, k: int, labelled: Ints, *, cosine: bool, engine: Engine
-    ) -> None:
-        self.reader, self.queries, self.k = reader, queries, k
-        self.cosine, self.engine = cosine, engine
-        self.others: Callable[[], Nearest] | None = None
-        self.background = ThreadPoolExecutor(2, "scan")
-        self.labelled = distinct(labelled) if reader.streams or engine.at_once else labelled
-        if reader.streams:
-            reader.watch(self.labelled)
-            others = self._pass(reader, skip=self.labelled)
-            self.others = lambda: others
-        elif engine.at_once:
-            self.others = self.background.submit(self._pass, reader, self.labelled).result
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.background.shutdown()
-
-    def _pass(self, reader: Reader, skip: Ints | None = None, floor: Floats | None = None) -> Nearest:
-        return nearest(reader, self.queries, self.k, cosine=self.cosine, skip=skip, floor=floor, engine=self.engine)
-
-    def meeting(self, columns: Columns) -> Callable[[], Meeting]:
-        """The engine's filter for documents that move, made while others go on where that leaves them the cores; what
-        goes wrong there is told to who calls for it."""
-        if self.engine.at_once:
-            return self.background.submit(self.engine.meeting, columns).result
-        meeting = self.engine.meeting(columns)
-        return lambda: meeting
-
-    def still(self, moving: Ints, floor: Callable[[], Floats]) -> Nearest:
-        """The nearest of all documents but those in ``moving``. The floor is asked for where the pass has not begun:
-        documents below it are not needed, and lists that are not full without them end as those of ``nearest``."""
-        if self.others is None:
-            return self._pass(self.reader, skip=moving, floor=floor())
-        others = self.others()
-        rest = np.setdiff1d(self.labelled, moving, assume_unique=True)
-        if len(rest) == 0:
-            return others
-        full = others.score.shape[1] == self.k
-        joining = self._pass(Reader(self.reader.take(rest)), floor=others.score[:, -1] if full else None)
-        # Places that are not filled (row -1) come after k others.
-        row = np.concatenate([others.row, rest[joining.row]], axis=1)
-        score = np.concatenate([others.score, joining.score], axis=1)
-        best = np.lexsort((row, -score), axis=1)[:, : self.k]
-        return Nearest(np.take_along_axis(row, best, axis=1), np.take_along_axis(score, best, axis=1))
 
 
 class _Shortlist:
@@ -269,7 +209,7 @@ def _merge(
 
 def _at_a_time(scores: Floats) -> int:
     """How many lines of a table to sort at a time."""
-    return 1 + _SORTED // scores.shape[1]
+    return 1 + _SORTED // int(scores.shape[1])
 
 
 def _lines(query: Ints, queries: int) -> tuple[Ints, Ints, Layout]:

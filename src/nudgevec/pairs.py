@@ -8,8 +8,8 @@ from nudgevec.parallel import SOME, everywhere, hands
 from nudgevec.rows import Array, Floats, Ints, lengths_from, row_dots
 from nudgevec.scratch import wide_rows
 
-# Pairs of vectors multiplied at a time: as many as fit in here, and more the more threads there are, which wait for each
-# other in between. Where they are few, in less: fresh memory takes longer to come than a larger room saves.
+# Pairs of vectors multiplied at a time: as many as fit in here, and more where there are many threads, which wait for
+# each other in between. Where pairs are few, in less: fresh memory takes longer to come than a larger room saves.
 _PAIR_BYTES = 1 << 21
 _PAIR_BYTES_PER_THREAD = 1 << 20
 _FEW_PAIR_BYTES = 7 << 17

@@ -24,11 +24,11 @@ from nudgevec.judged import Judged, count_shared, judged
 from nudgevec.labels import Labels
 from nudgevec.metrics import Metric
 from nudgevec.motion import Motion, packed, sliding, turning
-from nudgevec.nearest import Scan
 from nudgevec.parallel import SOME, everywhere
 from nudgevec.patch import Patch
 from nudgevec.queries import Queries
 from nudgevec.rows import Floats, lengths, unit_rows
+from nudgevec.scan import Scan
 from nudgevec.scratch import keep_what_is_freed
 from nudgevec.sorting import begins
 from nudgevec.sweep import sweep
