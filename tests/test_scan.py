@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nudgevec import NudgeM, NudgeN, cutter, cutting, nearest, pairs, parallel, ranks
+from nudgevec import NudgeM, NudgeN, cutter, cutting, nearest, pairs, parallel, ranks, scan
 from nudgevec.corpus import ArrayCorpus, Reader
 from nudgevec.engines import numpy_engine
 from nudgevec.engines.numpy_engine import NumpyEngine
 from nudgevec.known import Known
+from nudgevec.nearest import candidates
 from nudgevec.pairs import pair_dots
 from problems import learnable
 
@@ -71,14 +72,13 @@ def test_documents_below_all_labels_are_let_go(method, monkeypatch):
 
     def fitted():
         def counted(*some, **options):
-            kept.append(nearest_of_all(*some, **options))
+            kept.append(candidates(*some, **options))
             return kept[-1]
 
         with monkeypatch.context() as patched:
-            patched.setattr(nearest, "nearest", counted)
+            patched.setattr(scan, "candidates", counted)
             return method("ndcg@100").fit(documents, train, validation)
 
-    nearest_of_all = nearest.nearest
     tuner = fitted()
     monkeypatch.setattr(Known, "lowest", lambda known, labels, queries, *_: np.full(len(queries), -np.inf))
     reference = fitted()

@@ -12,7 +12,7 @@ import numpy as np
 from nudgevec.cutting import Leaf
 from nudgevec.known import Known, exact_curves
 from nudgevec.motion import Motion
-from nudgevec.nearest import Nearest
+from nudgevec.nearest import Candidates
 from nudgevec.rows import Floats, Ints
 from nudgevec.sorting import begins, numbered
 
@@ -38,7 +38,7 @@ class Cells:
 
 
 def exact_cells(
-    leaves: list[Leaf], asked: Ints, queries: Floats, motion: Motion, still: Nearest, known: Known
+    leaves: list[Leaf], asked: Ints, queries: Floats, motion: Motion, still: Candidates, known: Known
 ) -> Cells:
     """Score the documents again in float64, each (query, document) once, and lay the leaves out flat.
 
@@ -53,7 +53,7 @@ def exact_cells(
     of_query, of_column = pair // columns, pair % columns
     rests = of_column >= len(motion)
     score, slope, stop = np.empty(len(pair)), np.zeros(len(pair)), np.full(len(pair), motion.still_stop)
-    score[rests] = still.score[asked[of_query[rests]], of_column[rests] - len(motion)]
+    score[rests] = still.exact(asked[of_query[rests]], of_column[rests] - len(motion)) / motion.scale
     # Labels have been scored already.
     label = np.full(len(pair), -1)
     at = np.searchsorted(pair, known.query * columns + known.column)

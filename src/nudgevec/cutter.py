@@ -8,7 +8,7 @@ cell can only hold too much.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from nudgevec.known import Known
 from nudgevec.labels import Labels
 from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, entries, kth_largest
 from nudgevec.motion import Motion
-from nudgevec.nearest import Nearest
+from nudgevec.nearest import Candidates, kth_score
 from nudgevec.overtaking import overtaking
 from nudgevec.parallel import ordered, slices
 from nudgevec.rows import Floats, Ints, rows_of
@@ -72,21 +72,15 @@ class Cutter:
         self.threads = _CENTRAL_THREADS if self.at_once else 0
         known = Known.moving(labels, scan.queries, motion)
         # Asked for last: the scan may be under way.
-        still = scan.still(motion.rows, lambda: known.lowest(labels, scan.queries, motion, scan.reader))
-        self.still = Nearest(still.row, still.score / motion.scale)
-        high = self.still.row[(np.abs(self.still.score) > _HIGHEST) & (still.row >= 0)]
+        self.still = scan.still(motion.rows, lambda: known.lowest(labels, scan.queries, motion, scan.reader))
+        self.rests = _Rests.of(self.still, k, motion.scale)
+        high = self.still.row[(np.abs(self.rests.score) > _HIGHEST) & (self.still.row >= 0)]
         if len(high):
             where = scan.reader.name(int(high[0]))
             raise VectorError(f"documents: {where} is 1e30 times as long as those that move; rescale the vectors")
         known = known.and_resting(labels, motion, self.still)
         self.known = known.where(self._hopeful(known))
         self.asked = self.known.query[begins(self.known.query)]
-
-    @cached_property
-    def _kth(self) -> Floats:
-        """The score of the k-th still document of each query, or minus infinity."""
-        score = self.still.score
-        return score[:, self.k - 1] if score.shape[1] >= self.k else np.full(len(score), -np.inf)
 
     def groups(self) -> Iterator[Callable[[], Cells]]:
         """The cells of groups of queries, each to be called for from any thread."""
@@ -129,7 +123,7 @@ class Cutter:
 
     def _hopeful(self, known: Known) -> Mask:
         """Which labels come up to the k-th still document somewhere. No others are ever in the top k."""
-        kth = self._kth[known.query]
+        kth = self.rests.kth[known.query]
         room = known.room(kth)
         levels = Levels(*((each - room).astype(np.float32) for each in (kth, kth if self.motion.turns else 0.0)))
         hopeful: Mask = known.score >= levels.low
@@ -142,8 +136,9 @@ class Cutter:
         asked = self.asked[group]
         known = self.known.where(slice(*np.searchsorted(self.known.query, [asked[0], asked[-1] + 1])))
         known = known._replace(query=np.searchsorted(asked, known.query))
-        labelled = Layout(known.query, len(asked)).curves(self._label_curves(known))
-        rests = self._still_curves(self.still.score[asked])
+        off = self.rests.off[asked]
+        labelled = Layout(known.query, len(asked)).curves(self._label_curves(known, off))
+        rests = self._still_curves(self.rests.score[asked], off[:, None])
         if self.motion.turns:
             low, high = (np.full(len(asked), angle) for angle in (0.0, self.motion.end))
             lower, upper = rests.bounds(low, high, turns=True)
@@ -155,7 +150,7 @@ class Cutter:
         else:
             _, labels, stills = self._levels(labelled, rests)
             way = labels.stricter(stills)
-            low, high = known.window(self._kth[asked], self.motion.end)
+            low, high = known.window(self.rests.kth[asked], self.motion.end)
             labelled, rests = (each.between(low[_EACH], high[_EACH]) for each in (labelled, rests))
             alive, labels, stills = self._levels(labelled, rests)
             matter = rests.reach(labels.at(_EACH)) & rests.reach(stills.at(_EACH))
@@ -262,16 +257,16 @@ class Cutter:
             slope = np.divide(rise, sine, out=np.zeros_like(rise), where=sine > 0)
         return Curves(met.first, slope, stop, met.first, met.last, self.columns.slack[met.column])
 
-    def _still_curves(self, score: Floats) -> Curves:
+    def _still_curves(self, score: Floats, off: Floats) -> Curves:
         first = score.astype(np.float32)
         last = first if self.motion.turns else np.zeros_like(first)
-        slack = np.float32(error_of(32)) * np.maximum(np.abs(first), np.float32(1))
+        slack = np.float32(error_of(32)) * np.maximum(np.abs(first), np.float32(1)) + off.astype(np.float32)
         stop = np.full_like(first, self.motion.still_stop)
         curves = Curves(first, np.zeros_like(first), stop, first, last, slack)
         there = first > -np.inf
         return curves if there.all() else curves.where(there, slice(None))
 
-    def _label_curves(self, known: Known) -> Curves:
+    def _label_curves(self, known: Known, off: Floats) -> Curves:
         """Curves of the labelled documents, made from float64 scores.
 
         The same documents may be listed with float32 scores that are off as much as others. Where a label is out of
@@ -281,11 +276,26 @@ class Cutter:
         first, last = (known.height(phi).astype(np.float32) for phi in (0.0, self.motion.end))
         labelled = self._moving_curves(Met(known.query, known.column, first, last).where(moves))
         if not moves.all():
-            rests = self._still_curves(known.score[~moves])
+            rests = self._still_curves(known.score[~moves], off[known.query[~moves]])
             both = Curves(*(np.concatenate(each) for each in zip(labelled, rests, strict=True)))
             # In the order of the labels again.
             labelled = both.some(np.argsort(sorted_places(1 - moves)))
         return labelled._replace(slack=2 * labelled.slack)
+
+
+class _Rests(NamedTuple):
+    """Scores of the documents at rest, what those of a query are off by at most, and what k of them reach."""
+
+    score: Floats
+    off: Floats
+    kth: Floats
+
+    @classmethod
+    def of(cls, still: Candidates, k: int, scale: float) -> _Rests:
+        low, high = still.low / scale, still.high / scale
+        width = np.subtract(high, low, out=np.zeros_like(low), where=still.row >= 0)
+        # A hundredth more covers its rounding to float32.
+        return cls((low + high) / 2, 0.505 * width.max(axis=1, initial=0), kth_score(low, k))
 
 
 class _Begun(NamedTuple):

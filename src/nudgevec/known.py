@@ -10,7 +10,7 @@ from nudgevec.corpus import Reader, check_nonzero
 from nudgevec.labels import Labels
 from nudgevec.lines import Mask, entries
 from nudgevec.motion import Motion, height
-from nudgevec.nearest import Nearest
+from nudgevec.nearest import Candidates
 from nudgevec.pairs import dots_with_each, pair_dots
 from nudgevec.parallel import slices
 from nudgevec.rows import Floats, Ints, lengths
@@ -72,14 +72,15 @@ class Known(NamedTuple):
         """The other labels."""
         return np.delete(np.arange(len(labels)), self.label)
 
-    def and_resting(self, labels: Labels, motion: Motion, still: Nearest) -> Known:
+    def and_resting(self, labels: Labels, motion: Motion, still: Candidates) -> Known:
         """These, and those among the still documents of their queries."""
         if len(self.label) == len(labels):
             return self
         label, place = _places(self._rest(labels), labels.query, labels.row, still)
         query = labels.query[label]
         stop = np.full(len(label), motion.still_stop)
-        resting = Known(query, len(motion) + place, label, still.score[query, place], np.zeros(len(label)), stop)
+        score = still.exact(query, place) / motion.scale
+        resting = Known(query, len(motion) + place, label, score, np.zeros(len(label)), stop)
         known = Known(*(np.concatenate(each) for each in zip(self, resting, strict=True)))
         return known.where(np.lexsort((known.column, known.query)))
 
@@ -107,7 +108,7 @@ class Known(NamedTuple):
         return Known(query[keep], column[keep], label[keep], score[keep], slope[keep], stop[keep])
 
 
-def _places(which: Ints, query: Ints, row: Ints, still: Nearest) -> tuple[Ints, Ints]:
+def _places(which: Ints, query: Ints, row: Ints, still: Candidates) -> tuple[Ints, Ints]:
     """Some of the labels that are among the still documents of their queries, and where."""
     found = [(which[:0], which[:0])]
     for part in slices(len(which), _LABELS):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,15 +18,22 @@ import numpy.typing as npt
 
 from nudgevec.corpus import Reader
 from nudgevec.engines.base import Engine, Survivors
-from nudgevec.lines import Layout, Target
+from nudgevec.lines import Layout, Target, entries
 from nudgevec.pairs import pair_dots
 from nudgevec.parallel import everywhere
-from nudgevec.rows import Floats, Ints
+from nudgevec.rows import Array, Floats, Ints
 from nudgevec.sorting import sorted_places
 from nudgevec.tiles import tiles
 
+Scores = Callable[[Ints, Ints], Floats]
+"""Of queries and rows, pair by pair."""
+Precedence = Callable[[Ints], npt.NDArray[Any]]
+"""Sort keys of rows."""
+
 # More documents than this are not kept in mind to be scored at the end.
 _MOST_KEPT = 1 << 20
+# Lists are not longer than so many times what is asked for: many documents with nearly the same score are told apart.
+_MOST_LISTED = 2
 # Scores sorted at a time, by one thread.
 _SORTED = 1 << 15
 
@@ -38,6 +46,24 @@ class Nearest:
     score: Floats
 
 
+@dataclass(frozen=True)
+class Candidates:
+    """The documents of every query that may be among its best, in no order, and what their scores lie between.
+
+    Lists that are not full end in row -1, with scores of minus infinity. ``scores`` tells the exact ones of queries and
+    rows; where there is none, the bounds are exact.
+    """
+
+    row: Ints
+    low: Floats
+    high: Floats
+    scores: Scores | None
+
+    def exact(self, query: Ints, place: Ints) -> Floats:
+        """The scores of some of them."""
+        return self.low[query, place] if self.scores is None else self.scores(query, self.row[query, place])
+
+
 def nearest(
     reader: Reader,
     queries: Floats,
@@ -46,7 +72,7 @@ def nearest(
     cosine: bool,
     skip: Ints | None = None,
     floor: Floats | None = None,
-    precedence: Callable[[Ints], npt.NDArray[Any]] | None = None,
+    precedence: Precedence | None = None,
     engine: Engine,
 ) -> Nearest:
     """The k documents with the highest scores for every (unit) query, leaving out the rows in ``skip``.
@@ -55,21 +81,46 @@ def nearest(
     Where fewer than k documents are left, all of them are found. Of those below the ``floor`` of a query some may be
     left out, which depends on the engine: lists that are not full end in row -1, with a score of minus infinity.
     """
+    shortlist = _shortlist(reader, queries, k, cosine, skip, floor, engine, precedence)
+    shortlist.settle()
+    return shortlist.found
+
+
+def candidates(
+    reader: Reader,
+    queries: Floats,
+    k: int,
+    *,
+    cosine: bool,
+    skip: Ints | None = None,
+    floor: Floats | None = None,
+    engine: Engine,
+) -> Candidates:
+    """The same documents and a few more: which of those that score about as much are the best has not been decided."""
+    return _shortlist(reader, queries, k, cosine, skip, floor, engine).candidates()
+
+
+def _shortlist(
+    reader: Reader,
+    queries: Floats,
+    k: int,
+    cosine: bool,
+    skip: Ints | None,
+    floor: Floats | None,
+    engine: Engine,
+    precedence: Precedence | None = None,
+) -> _Shortlist:
+    """What a pass over the documents finds."""
     skip = np.empty(0, np.int64) if skip is None else np.sort(skip)
     k = min(k, reader.rows - len(skip))
     found = Nearest(np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), -np.inf))
     if k == 0:
-        return found
+        return _Shortlist(found, None, precedence, 0.0, None)
     sieve = engine.sieve(queries, k)
     vectors = reader.at_hand
 
-    def decide(some: Bounded) -> None:
-        query, row, score, _ = some
-        if vectors is not None:
-            score = pair_dots(queries, query, vectors, row, cosine=cosine)
-        _merge(found, query, row, score, precedence)
-
-    shortlist = _Shortlist(found, decide, sieve.patience, floor)
+    scores = None if vectors is None else partial(_scores, queries, vectors, cosine)
+    shortlist = _Shortlist(found, scores, precedence, sieve.patience, floor)
 
     def finish(survivors: Survivors) -> Bounded:
         # What cannot be read again later is scored at once.
@@ -81,8 +132,11 @@ def nearest(
     stream = tiles(reader, skip, sieve.first_width, sieve.width, cosine=cosine)
     for some in sieve.scan(stream, shortlist.floor, finish):
         shortlist.add(some)
-    shortlist.settle()
-    return found
+    return shortlist
+
+
+def _scores(queries: Floats, vectors: Array, cosine: bool, query: Ints, row: Ints) -> Floats:
+    return pair_dots(queries, query, vectors, row, cosine=cosine)
 
 
 class Bounded(NamedTuple):
@@ -93,8 +147,17 @@ class Bounded(NamedTuple):
     low: Floats
     high: Floats
 
-    def where(self, keep: npt.NDArray[np.bool_]) -> Bounded:
+    def where(self, keep: npt.NDArray[np.bool_] | Ints) -> Bounded:
         return Bounded(self.query[keep], self.row[keep], self.low[keep], self.high[keep])
+
+
+def kth_score(score: Floats, k: int) -> Floats:
+    """The k-th highest score of each query, minus infinity where there are fewer."""
+    place = score.shape[1] - k
+    if place < 0:
+        return np.full(len(score), -np.inf)
+    kth: Floats = np.partition(score, place, axis=1)[:, place]
+    return kth
 
 
 class _Shortlist:
@@ -106,14 +169,19 @@ class _Shortlist:
     """
 
     def __init__(
-        self, found: Nearest, decide: Callable[[Bounded], None], patience: float, floor: Floats | None
+        self,
+        found: Nearest,
+        scores: Scores | None,
+        precedence: Precedence | None,
+        patience: float,
+        floor: Floats | None,
     ) -> None:
         self.found = found
-        self.decide = decide
+        self.scores, self.precedence = scores, precedence
         self.lowest = np.float64(-np.inf) if floor is None else floor[:, None]
         # The k highest scores that are sure, the lowest of them first.
         self.draft = np.maximum(found.score[:, ::-1], self.lowest)
-        self.floor = self.draft[:, 0]
+        self.floor = self.draft[:, 0] if found.row.shape[1] else np.full(len(found.row), np.inf)
         # Queries whose floor has been raised. Where there is patience for many, the first need not raise it either.
         self.begun = np.full(len(found.row), patience >= 1)
         self.room = patience * found.row.size
@@ -134,12 +202,36 @@ class _Shortlist:
 
     def settle(self) -> None:
         """Decide about everything found so far."""
-        self._raise_floor()
+        self._gather()
+        for query, row, low, _ in self.kept:
+            score = low if self.scores is None else self.scores(query, row)
+            _merge(self.found, query, row, score, self.precedence)
+            np.maximum(self.found.score[:, ::-1], self.lowest, out=self.draft)
+        self.kept = []
+
+    def candidates(self) -> Candidates:
+        """All that may be among the best."""
+        self._gather()
+        longest = max((int(np.bincount(kept.query).max(initial=0)) for kept in self.kept), default=0)
+        if longest > _MOST_LISTED * self.found.row.shape[1]:
+            self.settle()
+        query, place = entries(self.found.row >= 0)
+        score = self.found.score[query, place]
+        some = _joined([Bounded(query, self.found.row[query, place], score, score), *self.kept])
+        query, row, low, high = some.where(sorted_places(some.query))
+        layout = Layout(query, len(self.found.row))
+        low, high = (layout.table(each, -np.inf) for each in (low, high))
+        return Candidates(layout.table(row, -1), low, high, self.scores)
+
+    def _gather(self) -> None:
+        """Have what is still good in one place."""
+        if self.kept:
+            self._raise_floor()
+        else:
+            # The floor has not been raised here, so it would not tell more than the engine has told.
+            self.kept, self.new = self.new, []
         if self.kept:
             self._weed()
-            self.decide(*self.kept)
-            self.kept = []
-            np.maximum(self.found.score[:, ::-1], self.lowest, out=self.draft)
 
     def _raise_floor(self) -> None:
         if self.new:
@@ -182,7 +274,7 @@ def _merge(
     query: Ints,
     row: Ints,
     score: Floats,
-    precedence: Callable[[Ints], npt.NDArray[Any]] | None = None,
+    precedence: Precedence | None = None,
 ) -> None:
     """Put new scored documents into the lists of their queries, in place."""
     k = found.row.shape[1]

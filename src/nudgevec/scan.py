@@ -11,7 +11,7 @@ import numpy as np
 from nudgevec.columns import Columns
 from nudgevec.corpus import Reader
 from nudgevec.engines.base import Engine, Meeting
-from nudgevec.nearest import Nearest, nearest
+from nudgevec.nearest import Candidates, candidates, kth_score, nearest
 from nudgevec.rows import Floats, Ints
 from nudgevec.sorting import distinct
 
@@ -29,7 +29,7 @@ class Scan:
     ) -> None:
         self.reader, self.queries, self.k = reader, queries, k
         self.cosine, self.engine = cosine, engine
-        self.others: Callable[[], Nearest] | None = None
+        self.others: Callable[[], Candidates] | None = None
         self.background = ThreadPoolExecutor(2, "scan")
         self.labelled = distinct(labelled) if reader.streams or engine.at_once else labelled
         if reader.streams:
@@ -45,8 +45,8 @@ class Scan:
     def __exit__(self, *_: object) -> None:
         self.background.shutdown()
 
-    def _pass(self, reader: Reader, skip: Ints | None = None, floor: Floats | None = None) -> Nearest:
-        return nearest(reader, self.queries, self.k, cosine=self.cosine, skip=skip, floor=floor, engine=self.engine)
+    def _pass(self, reader: Reader, skip: Ints | None = None, floor: Floats | None = None) -> Candidates:
+        return candidates(reader, self.queries, self.k, cosine=self.cosine, skip=skip, floor=floor, engine=self.engine)
 
     def meeting(self, columns: Columns) -> Callable[[], Meeting]:
         """The engine's filter for documents that move, made while others go on where that leaves them the cores; what
@@ -56,19 +56,26 @@ class Scan:
         meeting = self.engine.meeting(columns)
         return lambda: meeting
 
-    def still(self, moving: Ints, floor: Callable[[], Floats]) -> Nearest:
-        """The nearest of all documents but those in ``moving``. The floor is asked for where the pass has not begun:
-        documents below it are not needed, and lists that are not full without them end as those of ``nearest``."""
+    def still(self, moving: Ints, floor: Callable[[], Floats]) -> Candidates:
+        """The nearest of all documents but those in ``moving``, and a few more. The floor is asked for where the pass
+        has not begun: documents below it are not needed."""
         if self.others is None:
             return self._pass(self.reader, skip=moving, floor=floor())
         others = self.others()
         rest = np.setdiff1d(self.labelled, moving, assume_unique=True)
         if len(rest) == 0:
             return others
-        full = others.score.shape[1] == self.k
-        joining = self._pass(Reader(self.reader.take(rest)), floor=others.score[:, -1] if full else None)
-        # Places that are not filled (row -1) come after k others.
-        row = np.concatenate([others.row, rest[joining.row]], axis=1)
-        score = np.concatenate([others.score, joining.score], axis=1)
-        best = np.lexsort((row, -score), axis=1)[:, : self.k]
-        return Nearest(np.take_along_axis(row, best, axis=1), np.take_along_axis(score, best, axis=1))
+        joining = nearest(
+            Reader(self.reader.take(rest)),
+            self.queries,
+            self.k,
+            cosine=self.cosine,
+            floor=kth_score(others.low, self.k),
+            engine=self.engine,
+        )
+        return Candidates(
+            row=np.concatenate([others.row, np.where(joining.row >= 0, rest[joining.row], -1)], axis=1),
+            low=np.concatenate([others.low, joining.score], axis=1),
+            high=np.concatenate([others.high, joining.score], axis=1),
+            scores=others.scores,
+        )
