@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nudgevec.overtaking import overtaking
+from nudgevec.overtaking import Rays, overtaking
 
 
 def ahead_of_label(low, high, part):
@@ -26,7 +26,7 @@ def test_ranks_in_the_top_k_are_right(seed, k):
     low, high = (np.concatenate([np.zeros(lines), each]) for each in (low, high))
     off = random.choice([0.0, 1e-6, 0.05], len(line))
     kept, ahead = overtaking(
-        line, *(each + off * random.uniform(-1, 1, len(line)) for each in (low, high)), off, lines, k
+        Rays(line, *(each + off * random.uniform(-1, 1, len(line)) for each in (low, high)), off), lines, k
     )
     answered = np.isin(np.arange(lines), kept)
     for part in [0.0, 1.0, *random.random(200)]:
@@ -45,7 +45,7 @@ def test_those_it_meets_outside_the_top_k_are_left_out(turned):
     meets = (low > 0) != (high > 0)
     if turned:
         low, high = high, low
-    kept, ahead = overtaking(np.zeros(2000, np.int64), low, high, np.zeros(2000), 1, 5)
+    kept, ahead = overtaking(Rays(np.zeros(2000, np.int64), low, high, np.zeros(2000)), 1, 5)
     assert set(kept) == set(np.flatnonzero(meets & (before <= 5)))
     assert ahead == 0
 
@@ -53,20 +53,20 @@ def test_those_it_meets_outside_the_top_k_are_left_out(turned):
 def test_a_label_that_is_never_in_the_top_k_has_no_documents():
     """Twenty leave after half of the way, twenty have come by then."""
     low, high = np.repeat([[1.0, -0.9], [-0.9, 1.0]], 20, axis=1)
-    kept, _ = overtaking(np.zeros(40, np.int64), low, high, np.zeros(40), 1, 10)
+    kept, _ = overtaking(Rays(np.zeros(40, np.int64), low, high, np.zeros(40)), 1, 10)
     assert len(kept) == 0
-    kept, _ = overtaking(np.zeros(40, np.int64), low, high, np.zeros(40), 1, 21)
+    kept, _ = overtaking(Rays(np.zeros(40, np.int64), low, high, np.zeros(40)), 1, 21)
     assert len(kept) == 40
 
 
 def test_a_tie_counts_as_ahead():
-    kept, _ = overtaking(np.zeros(2, np.int64), np.full(2, -5e-13), np.array([-5e-13, -1.0]), np.zeros(2), 1, 1)
+    kept, _ = overtaking(Rays(np.zeros(2, np.int64), np.full(2, -5e-13), np.array([-5e-13, -1.0]), np.zeros(2)), 1, 1)
     assert kept.tolist() == [0, 1]
 
 
 def test_nothing_is_listed_where_k_are_ahead_all_the_way():
     low, high = np.array([1.0, 1.0, 1.0, -1.0, 1.0]), np.array([1.0, 1.0, -1.0, 1.0, -1.0])
     line = np.array([0, 0, 0, 0, 1])
-    kept, ahead = overtaking(line, low, high, np.zeros(5), 2, 2)
+    kept, ahead = overtaking(Rays(line, low, high, np.zeros(5)), 2, 2)
     assert kept.tolist() == [4]
     assert ahead.tolist() == [2, 0]

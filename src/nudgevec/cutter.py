@@ -17,6 +17,7 @@ from nudgevec import parallel
 from nudgevec.beside import ever_ahead
 from nudgevec.cells import Cells, exact_cells
 from nudgevec.columns import Columns
+from nudgevec.crossing import Stretches, crossing
 from nudgevec.cutting import Leaf, Node, cut, label_range
 from nudgevec.engines.base import Met
 from nudgevec.errors import VectorError
@@ -25,7 +26,7 @@ from nudgevec.labels import Labels
 from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, entries, kth_largest
 from nudgevec.motion import Motion
 from nudgevec.nearest import Candidates, kth_score
-from nudgevec.overtaking import overtaking
+from nudgevec.overtaking import Rays, overtaking
 from nudgevec.parallel import ordered, slices
 from nudgevec.rows import Floats, Ints, rows_of
 from nudgevec.scan import Scan
@@ -61,11 +62,11 @@ class Cutter:
     """Cuts the range of angles into cells, for groups of queries. Where no label can be in the top k there is none.
 
     ``scan`` has the queries and finds their nearest unmoved documents (k + 1 of them are enough), ``labels`` are the
-    relevant validation labels.
+    relevant validation labels. With ``flat`` only what gets a label into the top k and out of it is of interest.
     """
 
-    def __init__(self, motion: Motion, scan: Scan, labels: Labels, k: int) -> None:
-        self.motion, self.queries, self.k = motion, scan.queries, k
+    def __init__(self, motion: Motion, scan: Scan, labels: Labels, k: int, *, flat: bool) -> None:
+        self.motion, self.queries, self.k, self.flat = motion, scan.queries, k, flat
         self.columns = Columns.of(motion)
         self.meeting = scan.meeting(self.columns)
         self.at_once = scan.engine.at_once
@@ -137,7 +138,8 @@ class Cutter:
         known = self.known.where(slice(*np.searchsorted(self.known.query, [asked[0], asked[-1] + 1])))
         known = known._replace(query=np.searchsorted(asked, known.query))
         off = self.rests.off[asked]
-        labelled = Layout(known.query, len(asked)).curves(self._label_curves(known, off))
+        layout = Layout(known.query, len(asked))
+        label, labelled = layout.table(known.column, -1), layout.curves(self._label_curves(known, off))
         rests = self._still_curves(self.rests.score[asked], off[:, None])
         if self.motion.turns:
             low, high = (np.full(len(asked), angle) for angle in (0.0, self.motion.end))
@@ -156,7 +158,7 @@ class Cutter:
             matter = rests.reach(labels.at(_EACH)) & rests.reach(stills.at(_EACH))
         line, place = entries(matter)
         curves = Curves(*(values[line, place] for values in rests))
-        return _Begun(group, known, Bars(way, low, high, labels, stills), labelled, alive, line, place, curves)
+        return _Begun(group, known, Bars(way, low, high, labels, stills), label, labelled, alive, line, place, curves)
 
     def _levels(self, labelled: Curves, rests: Curves) -> tuple[Mask, Levels, Levels]:
         """Which labels on straight rays may be in the top k, and at both ends of the interval the lowest of these and
@@ -173,10 +175,10 @@ class Cutter:
         leaves = []
         if not self.motion.turns:
             alone = (begun.alive.sum(axis=1) == 1)[listed.line]
-            leaves.append(self._overtaking(begun, listed, np.flatnonzero(alone)))
+            leaves += self._overtaking(begun, listed, np.flatnonzero(alone))
             listed = listed.some(np.flatnonzero(~alone))
         if len(listed.line) > _FEW_LISTED:
-            leaves += cut(self._roots(begun, listed), self.motion, self.k)
+            leaves += cut(self._roots(begun, listed), self.motion, self.k, flat=self.flat)
         else:
             leaves.append(_leaf(begun, listed.line, listed.column, np.zeros(len(begun.alive), np.int64)))
         return exact_cells(leaves, self.asked[begun.group], self.queries, self.motion, self.still, begun.known)
@@ -214,18 +216,47 @@ class Cutter:
         ahead = ever_ahead(first[these], last[these], self.motion.stop[met.column[these]], label, met.query[these])
         return np.delete(may, one[~ahead])
 
-    def _overtaking(self, begun: _Begun, listed: _Listed, which: Ints) -> Leaf:
+    def _overtaking(self, begun: _Begun, listed: _Listed, which: Ints) -> list[Leaf]:
         """What matters of some of the documents listed, which are in lines with one label."""
-        line, curves, at = listed.line[which], listed.curves, listed.at[which]
-        label = np.argmax(begun.alive, axis=1)
-        of_label = begun.labelled.some((np.arange(len(label)), label))
+        line, column, curves, at = listed.line[which], listed.column[which], listed.curves, listed.at[which]
+        label = np.arange(len(begun.alive)), np.argmax(begun.alive, axis=1)
+        of_label = begun.labelled.some(label)
         low, high = (
             values[at].astype(np.float64) - theirs[line]
             for values, theirs in ((curves.at_low, of_label.at_low), (curves.at_high, of_label.at_high))
         )
-        off = curves.slack[at].astype(np.float64) + of_label.slack[line]
-        kept, ahead = overtaking(line, low, high, off, len(label), self.k)
-        return _leaf(begun, line[kept], listed.column[which[kept]], ahead)
+        rays = Rays(line, low, high, curves.slack[at].astype(np.float64) + of_label.slack[line])
+        kept, ahead = overtaking(rays, len(begun.alive), self.k)
+        if self.flat:
+            return self._crossing(begun.bars, rays.some(kept), column[kept], ahead, begun.label[label])
+        return [_leaf(begun, line[kept], column[kept], ahead)]
+
+    def _crossing(self, bars: Bars, rays: Rays, column: Ints, ahead: Ints, label: Ints) -> list[Leaf]:
+        """Where the labels of some lines, given as columns, get into the top k or out of it."""
+        own = column == label[rays.line]
+        if not own.any():
+            return []
+        lines = rays.line[own]
+        others = np.flatnonzero(~own & np.isin(rays.line, lines))
+        found = crossing(rays.some(others), ahead, lines, self.k)
+        inside, unsure = (self._angles(bars, stretches) for stretches in (found.inside, found.open))
+        nobody = np.zeros(len(inside.line), np.int64)
+        # Each stretch has its label, and the documents that matter there.
+        number = np.concatenate([np.arange(len(unsure.line)), found.number])
+        columns = np.concatenate([label[unsure.line], column[others[found.document]]])
+        order = sorted_places(number)
+        at = number[order]
+        return [
+            Leaf(inside.line, label[inside.line], inside.begin, inside.end, nobody),
+            Leaf(unsure.line[at], columns[order], unsure.begin[at], unsure.end[at], found.ahead[at]),
+        ]
+
+    def _angles(self, bars: Bars, parts: Stretches) -> Stretches:
+        """Parts of the way as angles."""
+        low, high = bars.low[parts.line], bars.high[parts.line]
+        sine, cosine = np.sin(high - low), np.cos(high - low)
+        begin, end = (low + np.arctan2(part * sine, 1 - part + part * cosine) for part in (parts.begin, parts.end))
+        return Stretches(parts.line, begin, np.where(parts.end == 1, high, end))
 
     def _roots(self, begun: _Begun, listed: _Listed) -> Iterator[Node]:
         """Lines with few documents apart from those with many."""
@@ -245,7 +276,7 @@ class Cutter:
             if not self.motion.turns:
                 documents, labelled, beside = documents.less(beside), labelled.less(beside), None
         low, high, ahead = begun.bars.low[lines], begun.bars.high[lines], np.zeros(len(lines), np.int64)
-        return Node(0, lines, low, high, ahead, columns, documents, labelled, beside)
+        return Node(0, lines, low, high, ahead, columns, documents, begun.label[lines], labelled, beside)
 
     def _moving_curves(self, met: Met) -> Curves:
         """Curves from scores at both ends of all angles."""
@@ -299,12 +330,14 @@ class _Rests(NamedTuple):
 
 
 class _Begun(NamedTuple):
-    """What is known of a group of queries, a line each, before looking at the moving documents: their labels, what
-    documents have to come above, and the still documents that may matter as (line, place) with their curves."""
+    """What is known of a group of queries, a line each, before looking at the moving documents: their labels, as
+    columns and curves, what documents have to come above, and the still documents that may matter as (line, place) with
+    their curves."""
 
     group: slice
     known: Known
     bars: Bars
+    label: Ints
     labelled: Curves
     alive: Mask
     line: Ints

@@ -43,8 +43,9 @@ class Leaf(NamedTuple):
 class Node(NamedTuple):
     """Intervals of queries, one a line, and for each the documents still in question.
 
-    Lines are padded. ``labelled`` are the curves of those documents that are labels and may be in the top k;
-    ``ahead`` counts documents that are ahead of all those labels, here and in every part of the interval.
+    Lines are padded. ``labelled`` are the curves of those documents that are labels and may be in the top k, ``label``
+    their columns. ``ahead`` counts documents that are ahead of all those labels, here and in every part of the
+    interval.
 
     Where scores of a line fall and rise together, what counts is how they do so beside a label: ``beside`` is the curve
     of one, for turning documents. Straight rays have been diminished by one.
@@ -57,6 +58,7 @@ class Node(NamedTuple):
     ahead: Ints
     column: Ints
     documents: Curves
+    label: Ints
     labelled: Curves
     beside: Curves | None
 
@@ -67,11 +69,12 @@ class Node(NamedTuple):
         return curves.bounds_beside(self.beside, self.low, self.high)
 
 
-def cut(roots: Iterable[Node], motion: Motion, k: int) -> list[Leaf]:
+def cut(roots: Iterable[Node], motion: Motion, k: int, *, flat: bool) -> list[Leaf]:
     """Cut all angles into leaves.
 
     A document is in question where it can be in the top k and can meet a label that can be there too. A
-    label that cannot be in the top k in an interval stays out of all its parts.
+    label that cannot be in the top k in an interval stays out of all its parts. With ``flat`` it does not matter where
+    in the top k a label is: where the only one is surely there, nothing else is in question.
     """
     leaves: list[Leaf] = []
     stack = list(roots)
@@ -81,6 +84,11 @@ def cut(roots: Iterable[Node], motion: Motion, k: int) -> list[Leaf]:
         bar = kth_largest(lower, k - node.ahead)
         alive, floor, ceiling = label_range(node.bounds(node.labelled, turns=motion.turns), bar)
         keep = (upper >= np.maximum(bar, floor)[:, None]) & (lower <= ceiling[:, None])
+        alone = alive.sum(axis=1) == 1 if flat else np.zeros(len(alive), np.bool_)
+        inside = alone & _surely_inside(node, upper, alive, floor, k)
+        if inside.any():
+            leaves.append(_labels(node, alive, inside))
+            keep[inside] = False
         node = node._replace(ahead=node.ahead + (lower > ceiling[:, None]).sum(axis=1))
         keep[~alive.any(axis=1) | (node.ahead >= k)] = False
         # Narrower intervals help where scores change more than they may be off by.
@@ -88,8 +96,8 @@ def cut(roots: Iterable[Node], motion: Motion, k: int) -> list[Leaf]:
         vain = change <= _IN_VAIN * np.where(keep, node.documents.slack, np.float32(0)).sum(axis=1)
         count = keep.sum(axis=1)
         work = count * (alive.sum(axis=1) + 1)
-        # The top k itself stays in question however narrow the interval.
-        small = (work <= _CELL_PAIRS) | (count <= 2 * k + _CELL_SPARE) | vain | (node.low >= motion.span)
+        # With several labels the top k itself stays in question however narrow the interval.
+        small = (work <= _CELL_PAIRS) | ((count <= 2 * k + _CELL_SPARE) & ~alone) | vain | (node.low >= motion.span)
         if node.depth >= _CELL_DEPTH:
             small[:] = True
         done, large = np.flatnonzero(small & (count > 0)), np.flatnonzero(~small)
@@ -115,6 +123,23 @@ def label_range(bounds: tuple[Singles, Singles], bar: Singles) -> tuple[Mask, Si
     return alive, floor, ceiling
 
 
+def _surely_inside(node: Node, upper: Singles, alive: Mask, floor: Singles, k: int) -> Mask:
+    """Where the first label of each line that may be in the top k is surely there: too few others can be ahead."""
+    own = np.take_along_axis(node.label, np.argmax(alive, axis=1)[:, None], axis=1)
+    may = upper >= floor[:, None]
+    listed = (may & (node.column == own)).any(axis=1)
+    inside: Mask = listed & (node.ahead + may.sum(axis=1) <= k)
+    return inside
+
+
+def _labels(node: Node, alive: Mask, lines: Mask) -> Leaf:
+    """The labels of some lines and nothing else."""
+    line, place = entries(alive & lines[:, None])
+    return Leaf(
+        node.query[line], node.label[line, place], node.low[line], node.high[line], np.zeros(len(line), np.int64)
+    )
+
+
 def _leaf(node: Node, keep: Mask, lines: Ints) -> Leaf:
     """What is kept of some lines."""
     line, place = entries(keep[lines])
@@ -136,6 +161,7 @@ def _halved(node: Node, keep: Mask, alive: Mask, lines: Ints, span: float) -> No
         node.ahead[twice],
         target.fill(node.column, 0),
         node.documents.packed(target).halved(middle),
+        node.label[twice],
         node.labelled.where(alive, twice).halved(middle),
         None if node.beside is None else node.beside.some(twice).halved(middle),
     )

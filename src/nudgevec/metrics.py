@@ -58,6 +58,12 @@ class Metric:
         """True when only the best-ranked relevant document of a query counts."""
         return self.name in ("success", "mrr")
 
+    @property
+    def flat(self) -> bool:
+        """True when all ranks up to k are worth the same: then a label is in the top k or not."""
+        values = self.discount()[1:-1]
+        return bool((values == values[0]).all())
+
     def discount(self) -> Floats:
         """Value of each rank: index ``r`` for ``1 <= r <= k``, and a zero at ``k + 1``."""
         ranks = np.arange(1, self.k + 1, dtype=np.float64)

@@ -7,6 +7,8 @@ the interval. Divided by a cosine that is 1 at both ends, a document that is ``l
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from nudgevec.rows import Floats, Ints
@@ -18,12 +20,25 @@ _ROOM = 1e-9
 _PARTS = 1 << 14
 
 
-def overtaking(line: Ints, low: Floats, high: Floats, off: Floats, lines: int, k: int) -> tuple[Ints, Ints]:
-    """Which documents matter, and how many more are surely ahead of each line's label all the way.
+class Rays(NamedTuple):
+    """Documents in lines, sorted, ``low`` and ``high`` above the label of theirs at both ends, give or take ``off``."""
 
-    Documents are in lines, ``low`` and ``high`` above the label of theirs at both ends, give or take ``off``.
-    """
-    off = off + _ROOM
+    line: Ints
+    low: Floats
+    high: Floats
+    off: Floats
+
+    def some(self, which: Ints) -> Rays:
+        return Rays(self.line[which], self.low[which], self.high[which], self.off[which])
+
+    def with_room(self) -> Rays:
+        """Where they are off by so much at most, there is no tie either."""
+        return self._replace(off=self.off + _ROOM)
+
+
+def overtaking(rays: Rays, lines: int, k: int) -> tuple[Ints, Ints]:
+    """Which documents matter, and how many more are surely ahead of each line's label all the way."""
+    line, low, high, off = rays.with_room()
     above = np.minimum(low, high) > off
     ahead = np.bincount(line[above], minlength=lines)
     free = k - ahead

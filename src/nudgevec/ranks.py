@@ -44,8 +44,9 @@ class Ranks:
     touches: Floats
 
 
-def rank_events(cells: Cells, k: int) -> tuple[Ints, Ranks]:
-    """Rank of every labelled entry of every cell, as a function of the angle within the cell."""
+def rank_events(cells: Cells, k: int, *, flat: bool) -> tuple[Ints, Ranks]:
+    """Rank of every labelled entry of every cell, as a function of the angle within the cell; with ``flat``, only what
+    gets it into the top k and out of it."""
     size = np.diff(cells.start)
     cell_of = np.repeat(np.arange(len(size)), size)
     entries = np.flatnonzero(cells.label >= 0)
@@ -58,7 +59,7 @@ def rank_events(cells: Cells, k: int) -> tuple[Ints, Ranks]:
     begin = 0
     while begin < len(entries):
         end = max(begin + 1, int(np.searchsorted(bound, bound[begin] + _PAIRS, side="right")) - 1)
-        parts.append(_events_of(cells, cell_of, lower, upper, entries[begin:end], rivals[begin:end], begin, k))
+        parts.append(_events_of(cells, cell_of, lower, upper, entries[begin:end], rivals[begin:end], begin, k, flat))
         begin = end
     if not parts:
         none = np.empty(0, np.int64)
@@ -83,7 +84,15 @@ def _no_bounds(cells: Cells) -> tuple[Floats, Floats]:
 
 
 def _events_of(
-    cells: Cells, cell_of: Ints, lower: Floats, upper: Floats, entries: Ints, rivals: Ints, number: int, k: int
+    cells: Cells,
+    cell_of: Ints,
+    lower: Floats,
+    upper: Floats,
+    entries: Ints,
+    rivals: Ints,
+    number: int,
+    k: int,
+    flat: bool,
 ) -> Ranks:
     line = np.repeat(np.arange(len(entries)), rivals)
     place = np.arange(len(line)) - np.repeat(np.cumsum(rivals) - rivals, rivals)
@@ -145,7 +154,8 @@ def _events_of(
     after = first[entry] - offset[entry]
     after[order] += running_sum
     last = first + np.bincount(entry, step, minlength=len(entries)).astype(np.int64)
-    near = np.minimum(after, after - step) <= k
+    better = np.minimum(after, after - step)
+    near = better == k if flat else better <= k
     touches, near = near & (step == 0), near & (step != 0)
     return Ranks(
         zero,

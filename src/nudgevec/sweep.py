@@ -72,7 +72,7 @@ def sweep(cutter: Cutter, labels: Labels, metric: Metric, end: float) -> Steps:
 
     def walk(group: Callable[[], Cells]) -> tuple[Floats, Ints, Ints, Floats]:
         batch = group()
-        entries, ranks = rank_events(batch, metric.k)
+        entries, ranks = rank_events(batch, metric.k, flat=metric.flat)
         tables.add_at_zero(at_zero, batch, entries, ranks)
         gains = tables.steps(batch, entries, ranks)
         phi, query, delta = (np.concatenate(column) for column in zip(*gains, strict=True))

@@ -203,7 +203,7 @@ class NudgeN:
 
     def _choose(self, scan: Scan, motion: Motion, answers: Labels, metric: Metric) -> tuple[Curve, Choice]:
         """Sweep, choose."""
-        cutter = Cutter(motion, scan, answers, metric.k)
+        cutter = Cutter(motion, scan, answers, metric.k, flat=metric.flat)
         steps = sweep(cutter, answers, metric, motion.end)
         curve, angles = trace(steps, motion)
         choice = choose(curve, angles, steps, motion, self.guard)
