@@ -42,7 +42,7 @@ _FEWEST_QUERIES = 64
 _FEWEST_SCORES = 1 << 18
 # Where the scores come from a device, what is left for the host is many short steps: few threads, large groups.
 _CENTRAL_QUERIES = 4096
-_CENTRAL_THREADS = 4
+_CENTRAL_THREADS = 8
 # Lines are put together by how many documents they have: they are padded to the longest.
 _WIDTHS = 32, 256
 # Higher scores, with the length of a moving document for a unit, are too near to what float32 can hold.
