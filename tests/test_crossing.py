@@ -113,9 +113,9 @@ def test_a_change_too_short_for_float64_is_open():
     assert found.open.begin < 0.5 < found.open.end
 
 
-@pytest.mark.parametrize(("columns", "leaf"), [([3, 4, 7], [7]), ([3, 4, 5], [])])
-def test_a_turning_label_is_inside_where_it_is_listed_and_too_few_are_ahead(columns, leaf):
-    """A label of which no more than a score in float64 is known does not count."""
+@pytest.mark.parametrize(("listed", "ahead"), [(7, 0), (5, 2)])
+def test_a_turning_label_is_inside_where_it_is_listed_and_too_few_are_ahead(listed, ahead):
+    """Of two documents and a label, or another document in its place."""
 
     def resting(*scores):
         score = np.array([scores], np.float32)
@@ -124,12 +124,10 @@ def test_a_turning_label_is_inside_where_it_is_listed_and_too_few_are_ahead(colu
 
     one, angles = np.zeros(1, np.int64), (np.zeros(1), np.ones(1))
     documents, label = resting(0.9, 0.8, 0.5), resting(0.5)
-    node = Node(0, one, *angles, one, np.array([columns]), documents, np.array([[7]]), label, None)
-    motion = SimpleNamespace(turns=True, span=2.0)
-    (found,) = cut([node], motion, 3, flat=True)
-    assert [7 for column in found.column if column == 7] == leaf
-    (found,) = cut([node], motion, 3, flat=False)
-    assert set(columns) >= set(found.column.tolist())
+    node = Node(0, one, *angles, one, np.array([[3, 4, listed]]), documents, np.array([[7]]), label, None)
+    (leaf,) = cut([node], SimpleNamespace(turns=True, span=2.0), 3, flat=True)
+    assert leaf.column.tolist() == [listed]
+    assert leaf.ahead.tolist() == [ahead]
 
 
 @pytest.mark.parametrize(("k", "flat", "touched"), [(1, True, 1), (2, True, 0), (2, False, 1)])
