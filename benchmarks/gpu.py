@@ -19,7 +19,7 @@ import torch
 
 import nudgevec
 
-METRICS = "capped_recall@1", "ndcg@10", "recall@100"
+METRICS = "capped_recall@1", "ndcg@10", "recall@100", "ndcg@100"
 METHODS = {"N": nudgevec.NudgeN, "M": nudgevec.NudgeM}
 # Queries and documents of the paper's data sets (its table of sizes), labels per query, dimensions.
 TEXTS = {

@@ -100,7 +100,7 @@ PROBLEMS = {
 
 
 @pytest.mark.parametrize("method", [NudgeN, NudgeM])
-@pytest.mark.parametrize("metric", ["capped_recall@1", "ndcg@10"])
+@pytest.mark.parametrize("metric", ["capped_recall@1", "ndcg@10", "recall@10"])
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_same_answer(engine, method, metric, name):
     problem = PROBLEMS[name]()
@@ -348,6 +348,16 @@ def test_products_of_single_pairs(pairs):
         products = pair_products(left, i, right, j)
     assert products.dtype == np.float32
     np.testing.assert_allclose(products, (left[i] * right[j]).sum(axis=1), rtol=0, atol=48 * error_of(48))
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_vectors_of_few_dimensions(engine, dim):
+    random = np.random.default_rng(dim)
+    documents, queries = random.standard_normal((300, dim)), random.standard_normal((40, dim))
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    found = nearest(Reader(documents), queries, 5, cosine=False, engine=engines.pick(engine, 0))
+    best = np.sort(queries @ documents.T, axis=1)[:, ::-1][:, :5]
+    np.testing.assert_allclose(found.score, best, rtol=0, atol=1e-14)
 
 
 def test_unknown_engines_are_named():

@@ -137,6 +137,23 @@ def test_ties_with_a_label_that_is_never_in_the_top_k_do_not_count(beside, monke
     assert gammas() == chosen
 
 
+def test_two_ties_for_an_instant_may_take_the_last_places():
+    """Two documents, twins, turn up to the height of a label at rest and down again: where they touch it, it is third.
+    The other query's metric is best around that angle."""
+
+    def at(angle, first):
+        vector = np.zeros(6)
+        vector[first : first + 2] = math.cos(angle), math.sin(angle)
+        return vector
+
+    documents = np.array([at(0, 0), at(-0.5, 0), at(-0.5, 0), at(-0.9, 2), at(0.6, 2), at(0.6, 2)])
+    train = np.array([at(0.2, 0), at(-0.2, 2)]), [{1: 1.0, 2: 1.0}, {3: 1.0}]
+    validation = np.array([at(0, 0), at(0, 2)]), [{0: 1.0}, {3: 1.0}]
+    tuner = NudgeN("recall@2", guard=0).fit(documents, train, validation)
+    moved = oracle.move_n(documents, *train, tuner.gamma_)
+    assert tuner.curve_(tuner.gamma_) == oracle.value(moved, *validation, "recall@2") == 1
+
+
 def test_a_label_out_of_the_top_k_does_not_count_though_its_score_is_off(monkeypatch):
     """Where the angles are cut in two, one label (y) is about to fall below two documents at rest, and the other (z) is
     just out of their reach. z is so long that its float32 scores are off by more than those of documents at rest: in

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nudgevec import NudgeM, NudgeN, cutter, cutting, nearest, pairs, parallel, ranks, scan
+from nudgevec import NudgeM, NudgeN, cutter, cutting, lines, nearest, pairs, parallel, ranks, scan, sweep
 from nudgevec.corpus import ArrayCorpus, Reader
 from nudgevec.engines import numpy_engine
 from nudgevec.engines.numpy_engine import NumpyEngine
@@ -136,3 +136,19 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
         assert np.array_equal(tuner.curve_.edges, reference.curve_.edges), name
         assert np.array_equal(tuner.curve_.values, reference.curve_.values), name
         assert np.array_equal(tuner.patch_.after, reference.patch_.after), name
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (1, 1), (3, 5), (16, 24), (2, 4)])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 1.0])
+def test_all_true_is_all_that_is_true(shape, share):
+    table = np.random.default_rng(0).random(shape) < share
+    assert np.array_equal(lines.all_true(table), np.flatnonzero(table))
+    assert np.array_equal(lines.all_true(table[:, ::-1]), np.flatnonzero(table[:, ::-1]))
+
+
+def test_where_cells_meet_does_not_show():
+    """The gains of a query at the ends of its cells cancel where two meet, and those of another stay."""
+    phi, query, delta = np.array([0.0, 0.5, 0.5, 0.5, 1.0]), np.array([0, 0, 0, 1, 0]), np.array([4, 4, -4, 3, -4])
+    lasting = sweep._lasting(phi, query, delta)
+    assert [each.tolist() for each in lasting] == [[0.0, 0.5, 1.0], [0, 1, 0], [4, 3, -4]]
+    assert [len(each) for each in sweep._lasting(phi[:0], query[:0], delta[:0])] == [0, 0, 0]

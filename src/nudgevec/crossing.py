@@ -16,9 +16,9 @@ from nudgevec.overtaking import Rays
 from nudgevec.rows import Floats, Ints
 from nudgevec.sorting import begins, sorted_within
 
-# Of the way. Shorter stretches are not told apart, and open ones reach a little further.
-_SHORT = 1e-7
+# Of the way. Open stretches reach a little further, so what is too short to be told from its neighbours is open too.
 _FURTHER = 1e-8
+_SHORT = 10 * _FURTHER
 
 
 Part = tuple[Floats, Floats]
@@ -47,8 +47,8 @@ class Crossing(NamedTuple):
 def crossing(rays: Rays, ahead: Ints, lines: Ints, k: int) -> Crossing:
     """Where labels get into the top k or out of it.
 
-    ``rays`` are documents other than the labels, ``ahead`` counts more that are ahead all the way, for each line, and
-    ``lines`` are those to look at, sorted, at least one.
+    ``rays`` are documents other than the labels, ``ahead`` counts more that are ahead all the way, for every line, and
+    ``lines`` are the numbers of those to look at, sorted, at least one.
     """
     line, low, high, off = rays.with_room()
     # Each document is surely ahead between two parts of the way, and not surely behind between two others.

@@ -54,6 +54,8 @@ _FEW_LISTED = 256
 _IN_COMMON = 12
 # Pairs looked at, at a time: few enough to stay in the cache.
 _PAIRS = 1 << 14
+# Between angles that are no further apart, there is no room for several cells.
+_NARROW = 1e-6
 # One level for each line of a table.
 _EACH = slice(None), None
 
@@ -227,9 +229,10 @@ class Cutter:
         )
         rays = Rays(line, low, high, curves.slack[at].astype(np.float64) + of_label.slack[line])
         kept, ahead = overtaking(rays, len(begun.alive), self.k)
-        if self.flat:
-            return self._crossing(begun.bars, rays.some(kept), column[kept], ahead, begun.label[label])
-        return [_leaf(begun, line[kept], column[kept], ahead)]
+        closer = self.flat & (begun.bars.high - begun.bars.low > _NARROW)[line[kept]]
+        whole, kept = kept[~closer], kept[closer]
+        leaves = self._crossing(begun.bars, rays.some(kept), column[kept], ahead, begun.label[label])
+        return [*leaves, _leaf(begun, line[whole], column[whole], ahead)]
 
     def _crossing(self, bars: Bars, rays: Rays, column: Ints, ahead: Ints, label: Ints) -> list[Leaf]:
         """Where the labels of some lines, given as columns, get into the top k or out of it."""

@@ -124,7 +124,11 @@ def label_range(bounds: tuple[Singles, Singles], bar: Singles) -> tuple[Mask, Si
 
 
 def _surely_inside(node: Node, upper: Singles, alive: Mask, floor: Singles, k: int) -> Mask:
-    """Where the first label of each line that may be in the top k is surely there: too few others can be ahead."""
+    """Where the first label of each line that may be in the top k is surely there: too few others can be ahead.
+
+    Documents that were dropped because k are above them, here or in a larger interval, are no exception: where the
+    label can be below one of those, it can be below the k, and they are counted.
+    """
     own = np.take_along_axis(node.label, np.argmax(alive, axis=1)[:, None], axis=1)
     may = upper >= floor[:, None]
     listed = (may & (node.column == own)).any(axis=1)

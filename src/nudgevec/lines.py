@@ -163,6 +163,18 @@ def entries(table: Mask) -> tuple[Ints, Ints]:
     return split_up(np.flatnonzero(table), max(1, table.shape[1]))
 
 
+def all_true(table: Mask) -> Ints:
+    """As ``np.flatnonzero``, of a large table with little in it: sooner, because it looks at eight at a time."""
+    flat = table.ravel()
+    if flat.size % 8:
+        return np.flatnonzero(flat)
+    eights = flat.view(np.uint64)
+    some = np.flatnonzero(eights != 0)
+    place = np.flatnonzero(eights[some].view(np.bool_))
+    places: Ints = 8 * some[place >> 3] + (place & 7)
+    return places
+
+
 def split_up(places: Ints, width: int) -> tuple[Ints, Ints]:
     """Places in a table of that width as line and place in the line (``np.divmod`` takes several times as long)."""
     line = places // width

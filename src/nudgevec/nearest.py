@@ -147,8 +147,11 @@ class Bounded(NamedTuple):
     low: Floats
     high: Floats
 
-    def where(self, keep: npt.NDArray[np.bool_] | Ints) -> Bounded:
-        return Bounded(self.query[keep], self.row[keep], self.low[keep], self.high[keep])
+    def where(self, keep: npt.NDArray[np.bool_]) -> Bounded:
+        return self.some(np.flatnonzero(keep))
+
+    def some(self, which: Ints) -> Bounded:
+        return Bounded(self.query[which], self.row[which], self.low[which], self.high[which])
 
 
 def kth_score(score: Floats, k: int) -> Floats:
@@ -218,7 +221,7 @@ class _Shortlist:
         query, place = entries(self.found.row >= 0)
         score = self.found.score[query, place]
         some = _joined([Bounded(query, self.found.row[query, place], score, score), *self.kept])
-        query, row, low, high = some.where(sorted_places(some.query))
+        query, row, low, high = some.some(sorted_places(some.query))
         layout = Layout(query, len(self.found.row))
         low, high = (layout.table(each, -np.inf) for each in (low, high))
         return Candidates(layout.table(row, -1), low, high, self.scores)
@@ -228,7 +231,7 @@ class _Shortlist:
         if self.kept:
             self._raise_floor()
         else:
-            # The floor has not been raised here, so it would not tell more than the engine has told.
+            # All of it is new: the engine has a floor of its own, which it has used already.
             self.kept, self.new = self.new, []
         if self.kept:
             self._weed()

@@ -14,11 +14,13 @@ import numpy.typing as npt
 from nudgevec.cells import Cells
 from nudgevec.motion import bulged, height
 from nudgevec.rows import Floats, Ints
-from nudgevec.sorting import sorted_places, sorted_values
+from nudgevec.sorting import begins, sorted_places, sorted_values
 
 # Scores are inner products of vectors of about unit length in float64: above their rounding errors, and
 # far below any difference that a float32 vector can express.
 TIE = 1e-12
+# Crossings that fall together on paper come out this close at most; they are one edge of the curve.
+SAME_ANGLE = 1e-12
 # Pairs of a label and another document compared at a time.
 _PAIRS = 1 << 17
 # Documents under way all over their cells are soon compared. Only with more labels than this, on average, is it worth
@@ -149,14 +151,18 @@ def _events_of(
     entry, angle, step = entry[order], angle[order], step[order]
     order = sorted_places(entry)
     running_sum = np.cumsum(step[order])
-    begins = np.searchsorted(entry[order], np.arange(len(entries)))
-    offset = np.concatenate([[0], running_sum])[begins]
+    starts = np.searchsorted(entry[order], np.arange(len(entries)))
+    offset = np.concatenate([[0], running_sum])[starts]
     after = first[entry] - offset[entry]
     after[order] += running_sum
     last = first + np.bincount(entry, step, minlength=len(entries)).astype(np.int64)
     better = np.minimum(after, after - step)
-    near = better == k if flat else better <= k
-    touches, near = near & (step == 0), near & (step != 0)
+    near = (better == k if flat else better <= k) & (step != 0)
+    ties = order[step[order] == 0]
+    ties = ties[after[ties] <= k]
+    if flat:
+        # Those that tie at once may take the last places together.
+        ties = ties[after[ties] + _together(entry[ties], angle[ties]) > k]
     return Ranks(
         zero,
         first,
@@ -165,8 +171,16 @@ def _events_of(
         angle[near],
         (after - step)[near],
         after[near],
-        angle[touches],
+        angle[ties],
     )
+
+
+def _together(entry: Ints, angle: Floats) -> Ints:
+    """How many events of the same entry there are at the angle of each, given by entry and then by angle."""
+    new = begins(entry) | (np.diff(angle, prepend=np.inf) > SAME_ANGLE)
+    group = np.cumsum(new) - 1
+    count: Ints = np.bincount(group)[group]
+    return count
 
 
 def by_angle(angle: Floats, step: Ints) -> Ints:

@@ -21,21 +21,17 @@ from nudgevec.cutter import Cutter
 from nudgevec.labels import Labels
 from nudgevec.metrics import Metric
 from nudgevec.parallel import ordered
-from nudgevec.ranks import Ranks, by_angle, rank_events
+from nudgevec.ranks import SAME_ANGLE, Ranks, by_angle, rank_events
 from nudgevec.rows import Floats, Ints
-from nudgevec.sorting import distinct, sorted_places
-
-# Crossings that fall together on paper come out this close at most; they are one edge of the curve.
-SAME_ANGLE = 1e-12
+from nudgevec.sorting import begins, distinct, sorted_places
 
 
 @dataclass(frozen=True)
 class Steps:
     """The metric of every query as a step function of the angle, all queries in one list.
 
-    Query ``query[e]`` gains ``delta[e] * unit`` at angle ``phi[e]``, sorted by angle. These are the crossings,
-    and the ends of cells, where gains of the same query cancel. ``crossings`` are the angles of the former
-    alone, and those where a label is tied for an instant. ``at_zero`` is each query's value at angle zero
+    Query ``query[e]`` gains ``delta[e] * unit`` at angle ``phi[e]``, sorted by angle. ``crossings`` are the angles of
+    crossings alone, and those where a label is tied for an instant. ``at_zero`` is each query's value at angle zero
     itself, where ties of documents that are about to part still hold.
     """
 
@@ -74,10 +70,11 @@ def sweep(cutter: Cutter, labels: Labels, metric: Metric, end: float) -> Steps:
         batch = group()
         entries, ranks = rank_events(batch, metric.k, flat=metric.flat)
         tables.add_at_zero(at_zero, batch, entries, ranks)
-        gains = tables.steps(batch, entries, ranks)
-        phi, query, delta = (np.concatenate(column) for column in zip(*gains, strict=True))
+        opening, crossings, closing = tables.steps(batch, entries, ranks)
+        gains = _lasting(*(np.concatenate(each) for each in zip(opening, closing, strict=True))), crossings
+        phi, query, delta = (np.concatenate(each) for each in zip(*gains, strict=True))
         counts = (phi < end) & (delta != 0)
-        return phi[counts], query[counts], delta[counts], np.concatenate([gains[1][0], ranks.touches])
+        return phi[counts], query[counts], delta[counts], np.concatenate([crossings[0], ranks.touches])
 
     nothing = np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
     parts = zip(nothing, *ordered(walk, cutter.groups(), cutter.threads), strict=True)
@@ -89,6 +86,17 @@ def sweep(cutter: Cutter, labels: Labels, metric: Metric, end: float) -> Steps:
 
 Gains = tuple[Floats, Ints, Ints]
 """(phi, query, delta in units), flat."""
+
+
+def _lasting(phi: Floats, query: Ints, delta: Ints) -> Gains:
+    """Gains at the ends of cells, without those that cancel where two cells of a query meet: where angles were cut must
+    not show."""
+    order = np.lexsort((query, phi))
+    phi, query = phi[order], query[order]
+    first = np.flatnonzero(begins(phi) | begins(query))
+    gained = np.add.reduceat(delta[order], first) if len(first) else delta[:0]
+    lasts = np.flatnonzero(gained)
+    return phi[first[lasts]], query[first[lasts]], gained[lasts]
 
 
 class _Values:
@@ -135,16 +143,18 @@ class _Values:
         With w_r = v(r) - v(r + 1) the value of a best rank b is the sum of w_r over r >= b, and a rank
         that moves by one crosses exactly one threshold, so this is no more work than the sum.
         """
-        k = self.metric.k
-        level = np.rint(self.discount * self.scale).astype(np.int64)
+        # Where all ranks are worth the same, the last threshold is the only one.
+        k, lower = (1, self.metric.k - 1) if self.metric.flat else (self.metric.k, 0)
+        level = np.rint(self.discount[lower:] * self.scale).astype(np.int64)
         weight = level[1:-1] - level[2:]  # w_1 ... w_k
+        first = np.maximum(ranks.first - lower, 1)
         within = np.zeros((len(cells.query), k), np.int64)
-        np.add.at(within, (cell[ranks.first <= k], ranks.first[ranks.first <= k] - 1), 1)
+        np.add.at(within, (cell[first <= k], first[first <= k] - 1), 1)
         within = np.cumsum(within, axis=1)
         opening = (within > 0) @ weight
 
         where = cell[ranks.entry]
-        threshold = np.minimum(ranks.before, ranks.after) - 1
+        threshold = np.minimum(ranks.before, ranks.after) - lower - 1
         step = ranks.before - ranks.after  # +1: one more label within the threshold
         key = where * k + threshold
         order = by_angle(ranks.phi, step)

@@ -66,8 +66,9 @@ class Asked:
 
 
 def integers_fit(dim: int) -> bool:
-    """Whether vectors of so many numbers can be multiplied as integers."""
-    return dim <= _MOST_DIMENSIONS and multiplies_integers()
+    """Whether vectors of so many numbers can be multiplied as integers. (Products of single numbers come out wrong:
+    PyTorch takes a column of them for a row.)"""
+    return 1 < dim <= _MOST_DIMENSIONS and multiplies_integers()
 
 
 def unit_for(largest: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from nudgevec import parallel
 from nudgevec.columns import Columns
 from nudgevec.engines.base import Meeting, Met, Result, Survivors, crowded, handfuls, kth_of_maxima
-from nudgevec.lines import Bars, Levels, Mask, entries, kth_largest, split_up
+from nudgevec.lines import Bars, Levels, Mask, all_true, entries, kth_largest, split_up
 from nudgevec.parallel import everywhere, ordered
 from nudgevec.rows import Floats, Ints
 from nudgevec.scratch import Scratch
@@ -114,7 +114,7 @@ class NumpySieve(CpuSieve):
         bar = np.nextafter((level - prepared.margin).astype(np.float32), np.float32(-np.inf))
         over = self.scratch.room("over", scores.shape, np.bool_)
         np.greater_equal(scores, bar, out=over)
-        found = np.flatnonzero(over)
+        found = all_true(over)
         number, query = split_up(found, scores.shape[1])
         score = scores.ravel()[found].astype(np.float64)
         return query, number, score - prepared.margin, score + prepared.margin

@@ -11,7 +11,7 @@ from nudgevec.engines.base import Met, many
 from nudgevec.engines.integers import Asked, Rounded, Whole, in_units, put_rounded, unit_for
 from nudgevec.engines.numpy_engine import NumpyMeeting
 from nudgevec.engines.pytorch import import_torch, pair_products
-from nudgevec.lines import Bars, Levels, Mask, kth_largest, split_up
+from nudgevec.lines import Bars, Levels, Mask, all_true, kth_largest, split_up
 from nudgevec.parallel import everywhere, slices
 from nudgevec.rows import Floats, Ints
 from nudgevec.scratch import Scratch
@@ -96,7 +96,7 @@ class TorchMeeting:
             least = np.minimum(*(each.at_least() for each in some)).T / bulge * (1 - 1e-6)
             level = bars.way.at(crowd).raised(kth_largest(least.astype(np.float32), np.full(len(crowd), k)))
             over[:, crowd] = self._over(some, level, np.empty(some[0].table.shape, np.bool_))
-        found = np.flatnonzero(over)
+        found = all_true(over)
         if len(found) > _MOST_LEFT * over.size:
             return None
         place, query = split_up(found, over.shape[1])

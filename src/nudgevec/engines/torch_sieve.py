@@ -14,7 +14,7 @@ from nudgevec.engines.base import kth_of_maxima
 from nudgevec.engines.integers import Asked, Rounded, Whole, in_units, put_rounded, unit_for
 from nudgevec.engines.numpy_engine import CpuSieve, NumpySieve
 from nudgevec.engines.pytorch import import_torch, pair_products
-from nudgevec.lines import entries
+from nudgevec.lines import all_true, split_up
 from nudgevec.parallel import slices
 from nudgevec.rows import Floats, Ints
 from nudgevec.scratch import Scratch
@@ -133,7 +133,7 @@ class TorchSieve(CpuSieve):
         over = self.scratch.room("over", table.shape, np.bool_)
         np.greater_equal(table, in_units(floor - coarse, unit), out=over)
         over[len(rows) :] = False
-        number, query = entries(over)
+        number, query = split_up(all_true(over), len(floor))
         # Bounds are so wide that most of these are below the floor.
         score = pair_products(rows, number, self.queries[queries], query).astype(np.float64)
         good = np.flatnonzero(score >= floor[query] - prepared.fine)
