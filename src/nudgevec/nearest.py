@@ -118,7 +118,6 @@ def _shortlist(
         return _Shortlist(found, None, precedence, 0.0, None)
     sieve = engine.sieve(queries, k)
     vectors = reader.at_hand
-
     scores = None if vectors is None else partial(_scores, queries, vectors, cosine)
     shortlist = _Shortlist(found, scores, precedence, sieve.patience, floor)
 
@@ -220,8 +219,8 @@ class _Shortlist:
             self.settle()
         query, place = entries(self.found.row >= 0)
         score = self.found.score[query, place]
-        some = _joined([Bounded(query, self.found.row[query, place], score, score), *self.kept])
-        query, row, low, high = some.some(sorted_places(some.query))
+        found = _joined([Bounded(query, self.found.row[query, place], score, score), *self.kept])
+        query, row, low, high = found.some(sorted_places(found.query))
         layout = Layout(query, len(self.found.row))
         low, high = (layout.table(each, -np.inf) for each in (low, high))
         return Candidates(layout.table(row, -1), low, high, self.scores)
