@@ -20,9 +20,8 @@ from nudgevec.sorting import begins, sorted_within
 _FURTHER = 1e-8
 _SHORT = 10 * _FURTHER
 
-
 Part = tuple[Floats, Floats]
-"""Between which parts of the way, one of each a document."""
+"""From which part of the way and up to which, for each document."""
 
 
 class Stretches(NamedTuple):
@@ -31,6 +30,13 @@ class Stretches(NamedTuple):
     line: Ints
     begin: Floats
     end: Floats
+
+    def as_angles(self, low: Floats, high: Floats) -> Stretches:
+        """The same, where the way of each line goes from one angle to another."""
+        low, high = low[self.line], high[self.line]
+        sine, cosine = np.sin(high - low), np.cos(high - low)
+        begin, end = (low + np.arctan2(part * sine, 1 - part + part * cosine) for part in (self.begin, self.end))
+        return Stretches(self.line, begin, np.where(self.end == 1, high, end))
 
 
 class Crossing(NamedTuple):

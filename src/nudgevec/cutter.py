@@ -17,7 +17,7 @@ from nudgevec import parallel
 from nudgevec.beside import ever_ahead
 from nudgevec.cells import Cells, exact_cells
 from nudgevec.columns import Columns
-from nudgevec.crossing import Stretches, crossing
+from nudgevec.crossing import crossing
 from nudgevec.cutting import Leaf, Node, cut, label_range
 from nudgevec.engines.base import Met
 from nudgevec.errors import VectorError
@@ -242,7 +242,7 @@ class Cutter:
         lines = rays.line[own]
         others = np.flatnonzero(~own & np.isin(rays.line, lines))
         found = crossing(rays.some(others), ahead, lines, self.k)
-        inside, unsure = (self._angles(bars, stretches) for stretches in (found.inside, found.open))
+        inside, unsure = (stretches.as_angles(bars.low, bars.high) for stretches in (found.inside, found.open))
         nobody = np.zeros(len(inside.line), np.int64)
         # Each stretch has its label, and the documents that matter there.
         number = np.concatenate([np.arange(len(unsure.line)), found.number])
@@ -253,13 +253,6 @@ class Cutter:
             Leaf(inside.line, label[inside.line], inside.begin, inside.end, nobody),
             Leaf(unsure.line[at], columns[order], unsure.begin[at], unsure.end[at], found.ahead[at]),
         ]
-
-    def _angles(self, bars: Bars, parts: Stretches) -> Stretches:
-        """Parts of the way as angles."""
-        low, high = bars.low[parts.line], bars.high[parts.line]
-        sine, cosine = np.sin(high - low), np.cos(high - low)
-        begin, end = (low + np.arctan2(part * sine, 1 - part + part * cosine) for part in (parts.begin, parts.end))
-        return Stretches(parts.line, begin, np.where(parts.end == 1, high, end))
 
     def _roots(self, begun: _Begun, listed: _Listed) -> Iterator[Node]:
         """Lines with few documents apart from those with many."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nudgevec.columns import Columns
-from nudgevec.engines.base import Met, many
+from nudgevec.engines.base import Met, crowded
 from nudgevec.engines.integers import Asked, Rounded, Whole, in_units, put_rounded, unit_for
 from nudgevec.engines.numpy_engine import NumpyMeeting
 from nudgevec.engines.pytorch import import_torch, pair_products
@@ -89,7 +89,7 @@ class TorchMeeting:
         ends = [self._heights(asked, part, *each) for each in zip(("scores", "last"), self.ends, strict=True)]
         bulge = self.columns.bulge[part]
         over = self._over(ends, bars.way, self.scratch.room("over", ends[0].table.shape, np.bool_))
-        crowd = np.flatnonzero(over.sum(axis=0, dtype=np.int32) > many(k))
+        crowd = crowded(over.T, k)
         if len(crowd):
             some = [each.at(crowd) for each in ends]
             # Rounded to float32 it may be a little higher.
