@@ -84,11 +84,12 @@ def cut(roots: Iterable[Node], motion: Motion, k: int, *, flat: bool) -> list[Le
         bar = kth_largest(lower, k - node.ahead)
         alive, floor, ceiling = label_range(node.bounds(node.labelled, turns=motion.turns), bar)
         keep = (upper >= np.maximum(bar, floor)[:, None]) & (lower <= ceiling[:, None])
-        alone = alive.sum(axis=1) == 1 if flat else np.zeros(len(alive), np.bool_)
-        inside = alone & _surely_inside(node, upper, alive, floor, k)
-        if inside.any():
-            leaves.append(_labels(node, alive, inside))
+        alone = (alive.sum(axis=1) == 1) & flat
+        if flat:
+            inside = alone & _surely_inside(node, upper, alive, floor, k)
             keep[inside] = False
+            if inside.any():
+                leaves.append(_labels(node, alive, inside))
         node = node._replace(ahead=node.ahead + (lower > ceiling[:, None]).sum(axis=1))
         keep[~alive.any(axis=1) | (node.ahead >= k)] = False
         # Narrower intervals help where scores change more than they may be off by.
@@ -96,7 +97,7 @@ def cut(roots: Iterable[Node], motion: Motion, k: int, *, flat: bool) -> list[Le
         vain = change <= _IN_VAIN * np.where(keep, node.documents.slack, np.float32(0)).sum(axis=1)
         count = keep.sum(axis=1)
         work = count * (alive.sum(axis=1) + 1)
-        # With several labels the top k itself stays in question however narrow the interval.
+        # The top k itself stays in question however narrow the interval, unless it is enough to be there.
         small = (work <= _CELL_PAIRS) | ((count <= 2 * k + _CELL_SPARE) & ~alone) | vain | (node.low >= motion.span)
         if node.depth >= _CELL_DEPTH:
             small[:] = True
