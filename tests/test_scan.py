@@ -110,6 +110,8 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
         (nearest, "_MOST_KEPT", 40),
         (parallel, "ROWS", 3),
         (cutter, "_GROUP_QUERIES", 1),
+        (cutter, "_GROUP_PAIRS", 200),
+        (numpy_engine, "_MEETING_SCORES", 1),
         (parallel, "cores", lambda: 1),
         (parallel, "cores", lambda: 7),
         (cutter, "_FEWEST_QUERIES", 1),
@@ -128,7 +130,8 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
     ]
     for module, name, value in settings:
         with monkeypatch.context() as patched:
-            patched.setattr(cutter, "_GROUP_SCORES", 1 << (9 if name == "_GROUP_QUERIES" else 19))
+            patched.setattr(cutter, "_GROUP_SCORES", 1 << (9 if name.startswith("_GROUP") else 19))
+            patched.setattr(cutter, "_GROUP_PAIRS", 0)
             patched.setattr(cutter, "_FEW_LISTED", 0)
             patched.setattr(module, name, value)
             tuner = method(metric).fit(documents, train, validation)
@@ -136,6 +139,28 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
         assert np.array_equal(tuner.curve_.edges, reference.curve_.edges), name
         assert np.array_equal(tuner.curve_.values, reference.curve_.values), name
         assert np.array_equal(tuner.patch_.after, reference.patch_.after), name
+
+
+@pytest.mark.parametrize("method", [NudgeN, NudgeM])
+def test_groups_are_larger_where_queries_meet_few_documents(method, monkeypatch):
+    documents, train, validation, _ = learnable(rows=150, train=300, held=100)
+    sizes = []
+
+    def spied(self, group, cells=cutter.Cutter._cells):
+        sizes[-1].append(group.stop - group.start)
+        return cells(self, group)
+
+    monkeypatch.setattr(cutter.Cutter, "_cells", spied)
+    monkeypatch.setattr(parallel, "cores", lambda: 1)
+    monkeypatch.setattr(cutter, "_GROUP_SCORES", 1)
+    monkeypatch.setattr(cutter, "_GROUP_QUERIES", 5)
+    monkeypatch.setattr(cutter, "_FEWEST_QUERIES", 1)
+    for pairs_at_once in (0, 100, 1 << 17):
+        sizes.append([])
+        monkeypatch.setattr(cutter, "_GROUP_PAIRS", pairs_at_once)
+        method().fit(documents, train, validation)
+    least, some, most = map(max, sizes)
+    assert least == 5 < some < most == sum(sizes[0]) == sum(sizes[1])
 
 
 @pytest.mark.parametrize("shape", [(0, 8), (1, 1), (3, 5), (16, 24), (2, 4)])

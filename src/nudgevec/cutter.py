@@ -33,11 +33,15 @@ from nudgevec.scan import Scan
 from nudgevec.sorting import begins, distinct, sorted_places
 from nudgevec.tiles import error_of
 
-# Queries are taken in groups: few enough for their scores to stay in the cache, enough for products to be fast.
+# Queries are taken in groups: enough of them for products to be fast; more where each meets few documents, because a
+# group goes through many short steps. How many they meet, a few queries tell.
 _GROUP_SCORES = 1 << 19
 _GROUP_QUERIES = 384
+_LARGE_GROUP_QUERIES = 1024
+_GROUP_PAIRS = 1 << 17
 _LARGEST_GROUP = 1 << 23
 _FEWEST_QUERIES = 64
+_ASKED_FIRST = 16
 # Less than this is done sooner by one thread than by several.
 _FEWEST_SCORES = 1 << 18
 # Where the scores come from a device, what is left for the host is many short steps: few threads, large groups.
@@ -88,11 +92,9 @@ class Cutter:
     def groups(self) -> Iterator[Callable[[], Cells]]:
         """The cells of groups of queries, each to be called for from any thread."""
         width = max(1, len(self.motion))
-        step = max(_GROUP_SCORES // width, min(_GROUP_QUERIES, _LARGEST_GROUP // width))
-        if self.at_once:
-            step = min(_CENTRAL_QUERIES, self.at_once // width)
         threads = self.threads or parallel.cores()
         share = -(-len(self.asked) // threads)
+        step = min(_CENTRAL_QUERIES, self.at_once // width) if self.at_once else self._step(width, share)
         step = max(1, min(step, max(share, _FEWEST_QUERIES, _FEWEST_SCORES // width)))
         # All of about the same size and, where a thread has several, equally many for each.
         count = max(1, -(-len(self.asked) // step))
@@ -112,10 +114,21 @@ class Cutter:
             for one in some:
                 yield partial(self._finish, one, met.part(one.group, some[0].group.start))
 
+    def _step(self, width: int, share: int) -> int:
+        """How many queries to take at a time, of so many that a thread has in all."""
+        step = max(_GROUP_SCORES // width, min(_GROUP_QUERIES, _LARGEST_GROUP // width))
+        if share <= step:
+            return step
+        _, met = self._met(slice(0, _ASKED_FIRST))
+        few = _GROUP_PAIRS * _ASKED_FIRST // max(1, len(met.query))
+        return max(step, min(_LARGE_GROUP_QUERIES, _LARGEST_GROUP // width, few))
+
     def _cells(self, group: slice) -> Cells:
+        return self._finish(*self._met(group))
+
+    def _met(self, group: slice) -> tuple[_Begun, Met]:
         begun = self._begin(group)
-        queries = self._vectors(self.asked[group])
-        return self._finish(begun, self.meeting().among(queries, begun.bars, self.k))
+        return begun, self.meeting().among(self._vectors(self.asked[group]), begun.bars, self.k)
 
     def _vectors(self, asked: Ints) -> Floats:
         """Some queries, without a copy where they come one after the other."""

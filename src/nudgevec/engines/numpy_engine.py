@@ -12,7 +12,7 @@ from nudgevec import parallel
 from nudgevec.columns import Columns
 from nudgevec.engines.base import Meeting, Met, Result, Survivors, crowded, handfuls, kth_of_maxima
 from nudgevec.lines import Bars, Levels, Mask, all_true, entries, kth_largest, split_up
-from nudgevec.parallel import everywhere, ordered
+from nudgevec.parallel import everywhere, ordered, slices
 from nudgevec.rows import Floats, Ints
 from nudgevec.scratch import Scratch
 from nudgevec.tiles import Single, Singles, Tile
@@ -25,6 +25,8 @@ _NARROWEST = 256
 _TILE_BYTES = 1 << 24
 _QUERIES = 2048
 _FEWEST_QUERIES = 64
+# Scores of moving documents at each end, at a time.
+_MEETING_SCORES = 1 << 22
 # What columns may be off by is about the same up to this factor.
 _EVEN = 1.5
 
@@ -140,6 +142,11 @@ class NumpyMeeting:
         self.lowered_by = most if most < _EVEN * least else np.float32(0)
 
     def among(self, queries: Floats, bars: Bars, k: int) -> Met:
+        parts = slices(len(queries), max(_FEWEST_QUERIES, _MEETING_SCORES // max(1, len(self.columns))))
+        return Met.joined([met for part in parts for met in self._asked(queries[part], part.start, bars, k)])
+
+    def _asked(self, queries: Floats, start: int, bars: Bars, k: int) -> Iterator[Met]:
+        """The same for some of the queries, from the one with this number on."""
         shape = len(queries), len(self.columns)
         first, last = (self.scratch.room(name, shape, np.float32) for name in ("scores", "last"))
 
@@ -152,10 +159,11 @@ class NumpyMeeting:
         threads = parallel.hands()
         share = len(queries) // (2 * threads) if threads > 1 else len(queries)
         everywhere(multiply, len(queries), max(_FEWEST_QUERIES, share))
-        return Met.joined(self._among(first[lines], last[lines], bars, k, lines) for lines in handfuls(*shape))
+        for lines in handfuls(*shape):
+            number = slice(start + lines.start, start + lines.stop)
+            yield self._among(first[lines], last[lines], bars.way.at(number), k, number.start)
 
-    def _among(self, first: Singles, last: Singles, bars: Bars, k: int, lines: slice) -> Met:
-        level = bars.way.at(lines)
+    def _among(self, first: Singles, last: Singles, level: Levels, k: int, start: int) -> Met:
         over = self._over(first, last, level, self.scratch.room("over", first.shape, np.bool_))
         crowd = crowded(over, k)
         if len(crowd):
@@ -163,7 +171,7 @@ class NumpyMeeting:
             reached = kth_largest(np.minimum(*ends) - self.columns.slack, np.full(len(crowd), k))
             over[crowd] = self._over(*ends, level.at(crowd).raised(reached), np.empty(ends[0].shape, np.bool_))
         query, column = entries(over)
-        return Met(query + lines.start, column, first[query, column], last[query, column])
+        return Met(query + start, column, first[query, column], last[query, column])
 
     def _over(self, first: Singles, last: Singles, level: Levels, over: Mask) -> Mask:
         """Where a column may come above the level."""
