@@ -19,7 +19,7 @@ from nudgevec.sorting import sorted_places
 from nudgevec.tiles import Singles
 
 # Documents multiplied at a time: their scores are looked at while they are in the cache.
-_DOCUMENTS = 2048
+_DOCUMENTS = 1024
 # Where more than this share of all pairs is left, 8 bits do not tell the scores apart.
 _MOST_LEFT = 0.25
 
