@@ -1,7 +1,7 @@
 """The cutter: for the documents that move, which of them can matter at which angles.
 
 Intervals of angles are cut in two until their cells are small (``cutting``); straight rays beside a single label
-need no cutting (``overtaking``). Everything is decided on float32 scores with a proven bound on their error, so a
+need no cutting (``rays``). Everything is decided on float32 scores with a proven bound on their error, so a
 cell can only hold too much.
 """
 
@@ -17,24 +17,24 @@ from nudgevec import parallel
 from nudgevec.beside import ever_ahead
 from nudgevec.cells import Cells, exact_cells
 from nudgevec.columns import Columns
-from nudgevec.crossing import crossing
-from nudgevec.cutting import Leaf, Node, cut, label_range
+from nudgevec.cutting import Node, cut, label_range
 from nudgevec.engines.base import Met
 from nudgevec.errors import VectorError
 from nudgevec.known import Known
 from nudgevec.labels import Labels
 from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, entries, kth_largest
+from nudgevec.listed import Begun, Listed
 from nudgevec.motion import Motion
 from nudgevec.nearest import Candidates, kth_score
-from nudgevec.overtaking import Rays, overtaking
 from nudgevec.parallel import ordered, slices
+from nudgevec.rays import ray_leaves
 from nudgevec.rows import Floats, Ints, rows_of
 from nudgevec.scan import Scan
 from nudgevec.sorting import begins, distinct, sorted_places
 from nudgevec.tiles import error_of
 
-# Queries are taken in groups: enough of them for products to be fast; more where each meets few documents, because a
-# group goes through many short steps. How many they meet, a few queries tell.
+# Queries are taken in groups: enough of them for products to be fast. Turning documents go through many short steps,
+# so groups are larger where each query meets few of them; how many, a few queries tell.
 _GROUP_SCORES = 1 << 19
 _GROUP_QUERIES = 384
 _LARGE_GROUP_QUERIES = 1024
@@ -58,8 +58,6 @@ _FEW_LISTED = 256
 _IN_COMMON = 12
 # Pairs looked at, at a time: few enough to stay in the cache.
 _PAIRS = 1 << 14
-# Between angles that are no further apart, there is no room for several cells.
-_NARROW = 1e-6
 # One level for each line of a table.
 _EACH = slice(None), None
 
@@ -117,7 +115,7 @@ class Cutter:
     def _step(self, width: int, share: int) -> int:
         """How many queries to take at a time, of so many that a thread has in all."""
         step = max(_GROUP_SCORES // width, min(_GROUP_QUERIES, _LARGEST_GROUP // width))
-        if share <= step:
+        if share <= step or not self.motion.turns:
             return step
         _, met = self._met(slice(0, _ASKED_FIRST))
         few = _GROUP_PAIRS * _ASKED_FIRST // max(1, len(met.query))
@@ -126,7 +124,7 @@ class Cutter:
     def _cells(self, group: slice) -> Cells:
         return self._finish(*self._met(group))
 
-    def _met(self, group: slice) -> tuple[_Begun, Met]:
+    def _met(self, group: slice) -> tuple[Begun, Met]:
         begun = self._begin(group)
         return begun, self.meeting().among(self._vectors(self.asked[group]), begun.bars, self.k)
 
@@ -148,7 +146,7 @@ class Cutter:
         hopeful[moves] = self.columns.above(known.column[moves], first, last, levels.at(moves))
         return hopeful
 
-    def _begin(self, group: slice) -> _Begun:
+    def _begin(self, group: slice) -> Begun:
         asked = self.asked[group]
         known = self.known.where(slice(*np.searchsorted(self.known.query, [asked[0], asked[-1] + 1])))
         known = known._replace(query=np.searchsorted(asked, known.query))
@@ -173,7 +171,7 @@ class Cutter:
             matter = rests.reach(labels.at(_EACH)) & rests.reach(stills.at(_EACH))
         line, place = entries(matter)
         curves = Curves(*(values[line, place] for values in rests))
-        return _Begun(group, known, Bars(way, low, high, labels, stills), label, labelled, alive, line, place, curves)
+        return Begun(group, known, Bars(way, low, high, labels, stills), label, labelled, alive, line, place, curves)
 
     def _levels(self, labelled: Curves, rests: Curves) -> tuple[Mask, Levels, Levels]:
         """Which labels on straight rays may be in the top k, and at both ends of the interval the lowest of these and
@@ -185,23 +183,22 @@ class Cutter:
         labels = Levels(*(np.where(alive, each, np.float32(np.inf)).min(axis=1, initial=np.inf) for each in below))
         return alive, labels, stills
 
-    def _finish(self, begun: _Begun, met: Met) -> Cells:
+    def _finish(self, begun: Begun, met: Met) -> Cells:
         listed = self._listed(begun, met)
         leaves = []
         if not self.motion.turns:
-            alone = (begun.alive.sum(axis=1) == 1)[listed.line]
-            leaves += self._overtaking(begun, listed, np.flatnonzero(alone))
+            alone = begun.alone[listed.line]
+            leaves += ray_leaves(begun, listed.some(np.flatnonzero(alone)), self.k, flat=self.flat)
             listed = listed.some(np.flatnonzero(~alone))
         if len(listed.line) > _FEW_LISTED:
             leaves += cut(self._roots(begun, listed), self.motion, self.k, flat=self.flat)
         else:
-            leaves.append(_leaf(begun, listed.line, listed.column, np.zeros(len(begun.alive), np.int64)))
+            leaves.append(begun.leaf(listed.line, listed.column, np.zeros(len(begun.alive), np.int64)))
         return exact_cells(leaves, self.asked[begun.group], self.queries, self.motion, self.still, begun.known)
 
-    def _listed(self, begun: _Begun, met: Met) -> _Listed:
+    def _listed(self, begun: Begun, met: Met) -> Listed:
         """All that may matter."""
-        alone = begun.alive.sum(axis=1) == 1
-        label = begun.labelled.some((np.arange(len(alone)), np.argmax(begun.alive, axis=1)))
+        alone, label = begun.alone, begun.labelled.some(begun.first_label)
         parts = slices(len(met.query), _PAIRS)
         some = [part.start + self._may_matter(met.where(part), begun.bars, alone, label) for part in parts]
         met = met.where(np.concatenate(some)) if some else met
@@ -211,13 +208,13 @@ class Cutter:
             moving = moving.between(begun.bars.low[line], begun.bars.high[line])
         if len(begun.line) == 0:
             # In the order of the lines already.
-            return _Listed(line, column, moving, np.arange(len(line)))
+            return Listed(line, column, moving, np.arange(len(line)))
         # All curves one after the other, and where those of each line are.
         curves = Curves(*(np.concatenate(each) for each in zip(moving, begun.rests, strict=True)))
         column = np.concatenate([column, len(self.motion) + begun.place])
         line = np.concatenate([line, begun.line])
         at = sorted_places(line)
-        return _Listed(line[at], column[at], curves, at)
+        return Listed(line[at], column[at], curves, at)
 
     def _may_matter(self, met: Met, bars: Bars, alone: Mask, label: Curves) -> Ints:
         """Which pairs may do so. Of turning documents in lines with one label, only those that may be ahead of it."""
@@ -231,43 +228,7 @@ class Cutter:
         ahead = ever_ahead(first[these], last[these], self.motion.stop[met.column[these]], label, met.query[these])
         return np.delete(may, one[~ahead])
 
-    def _overtaking(self, begun: _Begun, listed: _Listed, which: Ints) -> list[Leaf]:
-        """What matters of some of the documents listed, which are in lines with one label."""
-        line, column, curves, at = listed.line[which], listed.column[which], listed.curves, listed.at[which]
-        label = np.arange(len(begun.alive)), np.argmax(begun.alive, axis=1)
-        of_label = begun.labelled.some(label)
-        low, high = (
-            values[at].astype(np.float64) - theirs[line]
-            for values, theirs in ((curves.at_low, of_label.at_low), (curves.at_high, of_label.at_high))
-        )
-        rays = Rays(line, low, high, curves.slack[at].astype(np.float64) + of_label.slack[line])
-        kept, ahead = overtaking(rays, len(begun.alive), self.k)
-        closer = self.flat & (begun.bars.high - begun.bars.low > _NARROW)[line[kept]]
-        whole, kept = kept[~closer], kept[closer]
-        leaves = self._crossing(begun.bars, rays.some(kept), column[kept], ahead, begun.label[label])
-        return [*leaves, _leaf(begun, line[whole], column[whole], ahead)]
-
-    def _crossing(self, bars: Bars, rays: Rays, column: Ints, ahead: Ints, label: Ints) -> list[Leaf]:
-        """Where the labels of some lines, given as columns, get into the top k or out of it."""
-        own = column == label[rays.line]
-        if not own.any():
-            return []
-        lines = rays.line[own]
-        others = np.flatnonzero(~own & np.isin(rays.line, lines))
-        found = crossing(rays.some(others), ahead, lines, self.k)
-        inside, unsure = (stretches.as_angles(bars.low, bars.high) for stretches in (found.inside, found.open))
-        nobody = np.zeros(len(inside.line), np.int64)
-        # Each stretch has its label, and the documents that matter there.
-        number = np.concatenate([np.arange(len(unsure.line)), found.number])
-        columns = np.concatenate([label[unsure.line], column[others[found.document]]])
-        order = sorted_places(number)
-        at = number[order]
-        return [
-            Leaf(inside.line, label[inside.line], inside.begin, inside.end, nobody),
-            Leaf(unsure.line[at], columns[order], unsure.begin[at], unsure.end[at], found.ahead[at]),
-        ]
-
-    def _roots(self, begun: _Begun, listed: _Listed) -> Iterator[Node]:
+    def _roots(self, begun: Begun, listed: Listed) -> Iterator[Node]:
         """Lines with few documents apart from those with many."""
         count = np.bincount(listed.line, minlength=len(begun.alive))
         size = np.where(count > 0, np.searchsorted(_WIDTHS, count), -1)
@@ -276,7 +237,7 @@ class Cutter:
             layout = Layout(np.searchsorted(lines, some.line), len(lines))
             yield self._root(begun, lines, layout.table(some.column, 0), layout.curves(some.curves.some(some.at)))
 
-    def _root(self, begun: _Begun, lines: Ints, columns: Ints, documents: Curves) -> Node:
+    def _root(self, begun: Begun, lines: Ints, columns: Ints, documents: Curves) -> Node:
         labelled = begun.labelled.where(begun.alive, lines)
         beside = None
         if not self.motion.turns or _much_in_common(documents):
@@ -338,40 +299,7 @@ class _Rests(NamedTuple):
         return cls((low + high) / 2, 0.505 * width.max(axis=1, initial=0), kth_score(low, k))
 
 
-class _Begun(NamedTuple):
-    """What is known of a group of queries, a line each, before looking at the moving documents: their labels, as
-    columns and curves, what documents have to come above, and the still documents that may matter as (line, place) with
-    their curves."""
-
-    group: slice
-    known: Known
-    bars: Bars
-    label: Ints
-    labelled: Curves
-    alive: Mask
-    line: Ints
-    place: Ints
-    rests: Curves
-
-
-class _Listed(NamedTuple):
-    """Documents that may matter in a line, sorted by line, and where their curves are."""
-
-    line: Ints
-    column: Ints
-    curves: Curves
-    at: Ints
-
-    def some(self, which: Ints) -> _Listed:
-        return _Listed(self.line[which], self.column[which], self.curves, self.at[which])
-
-
 def _much_in_common(documents: Curves) -> bool:
     """Whether scores differ little beside what all of them have in common."""
     scores = documents.at_low[documents.at_low > -np.inf]
     return bool(scores.mean(dtype=np.float64) > _IN_COMMON * scores.std(dtype=np.float64))
-
-
-def _leaf(begun: _Begun, line: Ints, column: Ints, ahead: Ints) -> Leaf:
-    """Documents in whole lines, of which so many more are ahead."""
-    return Leaf(line, column, begun.bars.low[line], begun.bars.high[line], ahead[line])
