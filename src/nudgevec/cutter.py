@@ -114,12 +114,13 @@ class Cutter:
 
     def _step(self, width: int, share: int) -> int:
         """How many queries to take at a time, of so many that a thread has in all."""
-        step = max(_GROUP_SCORES // width, min(_GROUP_QUERIES, _LARGEST_GROUP // width))
-        if share <= step or not self.motion.turns:
+        most = _LARGEST_GROUP // width
+        step = max(_GROUP_SCORES // width, min(_GROUP_QUERIES, most))
+        if step >= min(most, share) or not self.motion.turns:
             return step
         _, met = self._met(slice(0, _ASKED_FIRST))
         few = _GROUP_PAIRS * _ASKED_FIRST // max(1, len(met.query))
-        return max(step, min(_LARGE_GROUP_QUERIES, _LARGEST_GROUP // width, few))
+        return max(step, min(_LARGE_GROUP_QUERIES, most, few))
 
     def _cells(self, group: slice) -> Cells:
         return self._finish(*self._met(group))
