@@ -119,13 +119,14 @@ class Cutter:
         if step >= min(most, share) or not self.motion.turns:
             return step
         _, met = self._met(slice(0, _ASKED_FIRST))
-        few = _GROUP_PAIRS * _ASKED_FIRST // max(1, len(met.query))
-        return max(step, min(_LARGE_GROUP_QUERIES, most, few))
+        with_few_pairs = _GROUP_PAIRS * _ASKED_FIRST // max(1, len(met.query))
+        return max(step, min(_LARGE_GROUP_QUERIES, most, with_few_pairs))
 
     def _cells(self, group: slice) -> Cells:
         return self._finish(*self._met(group))
 
     def _met(self, group: slice) -> tuple[Begun, Met]:
+        """A group begun with, and the moving documents it meets."""
         begun = self._begin(group)
         return begun, self.meeting().among(self._vectors(self.asked[group]), begun.bars, self.k)
 

@@ -35,7 +35,7 @@ class Begun(NamedTuple):
 
     @property
     def first_label(self) -> tuple[Ints, Ints]:
-        """Where each line has the first of those labels."""
+        """Where each line has its first label that may be in the top k."""
         return np.arange(len(self.alive)), np.argmax(self.alive, axis=1)
 
     def leaf(self, line: Ints, column: Ints, ahead: Ints) -> Leaf:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.corpus import Reader
-from nudgevec.engines.base import Engine, Survivors, kth_of_maxima
+from nudgevec.engines.base import Engine, Survivors, kth_in_line
 from nudgevec.lines import Layout, Target, entries
 from nudgevec.pairs import pair_dots
 from nudgevec.parallel import everywhere
@@ -155,7 +155,7 @@ class Bounded(NamedTuple):
 
 def kth_score(score: Floats, k: int) -> Floats:
     """The k-th highest score of each query, minus infinity where there are fewer."""
-    return kth_of_maxima(score, k) if score.shape[1] >= k else np.full(len(score), -np.inf)
+    return kth_in_line(score, k) if score.shape[1] >= k else np.full(len(score), -np.inf)
 
 
 class _Shortlist:

@@ -119,10 +119,19 @@ def crowded(over: Mask, k: int) -> Ints:
     return np.flatnonzero(over.sum(axis=1, dtype=np.int32) > many(k))
 
 
-def kth_of_maxima(maxima: npt.NDArray[Any], k: int) -> npt.NDArray[Any]:
-    """The k-th largest of each line: with the maxima of stretches of documents, a height k documents reach.
+def kth_reached(scores: npt.NDArray[Any], k: int) -> npt.NDArray[Any]:
+    """What k documents, by rows, reach for every query, of which there are at least so many.
 
-    Finding the maxima is one pass over the scores; finding the k best themselves would be many.
+    It is the k-th largest of the maxima of stretches. Finding those is one pass over the scores; finding the k best
+    themselves would be many.
     """
-    place = maxima.shape[1] - k
-    return np.partition(maxima, place, axis=1)[:, place]
+    documents, queries = scores.shape
+    length = max(1, min(32, documents // (4 * k)))
+    stretches = scores[: documents // length * length].reshape(-1, length, queries)
+    return kth_in_line(stretches.max(axis=1).T, k)
+
+
+def kth_in_line(values: npt.NDArray[Any], k: int) -> npt.NDArray[Any]:
+    """The k-th largest of each line."""
+    place = values.shape[1] - k
+    return np.partition(values, place, axis=1)[:, place]

@@ -10,7 +10,7 @@ import numpy as np
 
 from nudgevec import parallel
 from nudgevec.columns import Columns
-from nudgevec.engines.base import Meeting, Met, Result, Survivors, crowded, handfuls, kth_of_maxima
+from nudgevec.engines.base import Meeting, Met, Result, Survivors, crowded, handfuls, kth_reached
 from nudgevec.lines import Bars, Levels, Mask, all_true, entries, kth_largest, split_up
 from nudgevec.parallel import everywhere, ordered, slices
 from nudgevec.rows import Floats, Ints
@@ -111,8 +111,8 @@ class NumpySieve(CpuSieve):
         scores = self.scratch.room("scores", (len(prepared.rows), columns.shape[1]), np.float32)
         np.matmul(prepared.rows, columns, out=scores)
         level = floor
-        if first or np.isneginf(level).any():
-            level = np.maximum(level, self._own_floor(scores) - prepared.margin)
+        if (first or np.isneginf(level).any()) and len(scores) >= self.k:
+            level = np.maximum(level, kth_reached(scores, self.k) - prepared.margin)
         bar = np.nextafter((level - prepared.margin).astype(np.float32), np.float32(-np.inf))
         over = self.scratch.room("over", scores.shape, np.bool_)
         np.greater_equal(scores, bar, out=over)
@@ -120,14 +120,6 @@ class NumpySieve(CpuSieve):
         number, query = split_up(found, scores.shape[1])
         score = scores.ravel()[found].astype(np.float64)
         return query, number, score - prepared.margin, score + prepared.margin
-
-    def _own_floor(self, scores: Singles) -> Singles:
-        """What k documents of the tile itself reach, for every query."""
-        if len(scores) < self.k:
-            return np.full(scores.shape[1], -np.inf, np.float32)
-        length = max(1, min(32, len(scores) // (4 * self.k)))
-        stretches = scores[: len(scores) // length * length].reshape(-1, length, scores.shape[1])
-        return kth_of_maxima(stretches.max(axis=1).T, self.k)
 
 
 class NumpyMeeting:
@@ -143,9 +135,11 @@ class NumpyMeeting:
 
     def among(self, queries: Floats, bars: Bars, k: int) -> Met:
         parts = slices(len(queries), max(_FEWEST_QUERIES, _MEETING_SCORES // max(1, len(self.columns))))
-        return Met.joined([met for part in parts for met in self._asked(queries[part], part.start, bars, k)])
+        return Met.joined(
+            [met for part in parts for met in self._some(queries[part], bars.way.at(part), part.start, k)]
+        )
 
-    def _asked(self, queries: Floats, start: int, bars: Bars, k: int) -> Iterator[Met]:
+    def _some(self, queries: Floats, level: Levels, start: int, k: int) -> Iterator[Met]:
         """The same for some of the queries, from the one with this number on."""
         shape = len(queries), len(self.columns)
         first, last = (self.scratch.room(name, shape, np.float32) for name in ("scores", "last"))
@@ -160,10 +154,9 @@ class NumpyMeeting:
         share = len(queries) // (2 * threads) if threads > 1 else len(queries)
         everywhere(multiply, len(queries), max(_FEWEST_QUERIES, share))
         for lines in handfuls(*shape):
-            number = slice(start + lines.start, start + lines.stop)
-            yield self._among(first[lines], last[lines], bars.way.at(number), k, number.start)
+            yield self._among(first[lines], last[lines], level.at(lines), start + lines.start, k)
 
-    def _among(self, first: Singles, last: Singles, level: Levels, k: int, start: int) -> Met:
+    def _among(self, first: Singles, last: Singles, level: Levels, start: int, k: int) -> Met:
         over = self._over(first, last, level, self.scratch.room("over", first.shape, np.bool_))
         crowd = crowded(over, k)
         if len(crowd):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nudgevec.engines.base import kth_of_maxima
+from nudgevec.engines.base import kth_reached
 from nudgevec.engines.integers import Asked, Rounded, Whole, in_units, put_rounded, unit_for
 from nudgevec.engines.numpy_engine import CpuSieve, NumpySieve
 from nudgevec.engines.pytorch import import_torch, pair_products
@@ -128,8 +128,7 @@ class TorchSieve(CpuSieve):
         table: Whole = self.scratch.room("scores", (len(rounded.rows), len(floor)), np.int32)
         self.asked.products(queries, rounded, table)
         if (first or np.isneginf(floor).any()) and len(rows) >= self.k:
-            best = kth_of_maxima(self._maxima(table[: len(rows)]), self.k)
-            floor = np.maximum(floor, best * unit - coarse)
+            floor = np.maximum(floor, kth_reached(table[: len(rows)], self.k) * unit - coarse)
         over = self.scratch.room("over", table.shape, np.bool_)
         np.greater_equal(table, in_units(floor - coarse, unit), out=over)
         over[len(rows) :] = False
@@ -139,10 +138,3 @@ class TorchSieve(CpuSieve):
         good = np.flatnonzero(score >= floor[query] - prepared.fine)
         query, number, score = query[good] + asked.start, number[good] + documents.start, score[good]
         return query, number, score - prepared.fine, score + prepared.fine
-
-    def _maxima(self, table: Whole) -> Whole:
-        """Of each query, products of different documents, the largest of stretches where there are many."""
-        documents, queries = table.shape
-        length = max(1, min(32, documents // (4 * self.k)))
-        maxima: Whole = table[: documents // length * length].reshape(-1, length, queries).max(axis=1).T
-        return maxima
