@@ -13,7 +13,7 @@ import torch
 from threadpoolctl import ThreadpoolController
 
 from nudgevec import parallel
-from nudgevec.parallel import everywhere, ordered
+from nudgevec.parallel import everywhere, meanwhile, ordered
 from nudgevec.scratch import Scratch
 
 
@@ -47,6 +47,28 @@ def test_errors_come_out_and_stop_the_rest():
     assert not any(thread.name.startswith("nudgevec") for thread in threading.enumerate())
 
 
+def test_meanwhile_another_thread_works_and_hands_over_what_comes_of_it():
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work():
+        begun.set()
+        assert go_on.wait(10)
+        return threading.current_thread()
+
+    result = meanwhile(work)
+    assert begun.wait(10)
+    go_on.set()
+    assert result() is not threading.current_thread()
+    wrong = meanwhile(lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        wrong()
+
+
+def test_meanwhile_on_a_single_core_nobody_else_works(monkeypatch):
+    monkeypatch.setattr(parallel, "cores", lambda: 1)
+    assert meanwhile(threading.current_thread)() is threading.current_thread()
+
+
 def test_threads_within_threads_stay_alone():
     """Work that was shared out already is not shared out again."""
     inner = set()
@@ -62,14 +84,14 @@ def test_threads_within_threads_stay_alone():
 
 def test_few_threads_share_the_other_cores(monkeypatch):
     monkeypatch.setattr(parallel, "cores", lambda: 6)
-    meanwhile, limits = {}, set()
+    seen, limits = {}, set()
 
     def outer(piece):
         many = threading.Barrier(3)
-        meanwhile[piece] = set()
+        seen[piece] = set()
 
         def inner(part):
-            meanwhile[piece].add(threading.get_ident())
+            seen[piece].add(threading.get_ident())
             many.wait(10)
 
         everywhere(inner, 30, 5)
@@ -78,7 +100,7 @@ def test_few_threads_share_the_other_cores(monkeypatch):
 
     list(ordered(outer, range(2), 2))
     # A barrier for three is passed by three threads only.
-    assert {piece: len(used) for piece, used in meanwhile.items()} == {0: 3, 1: 3}
+    assert {piece: len(used) for piece, used in seen.items()} == {0: 3, 1: 3}
     assert limits == {1}
 
 

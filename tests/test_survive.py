@@ -51,6 +51,10 @@ def test_bad_queries_are_named(problem, side):
     parts[side][0][4] = 0
     with pytest.raises(VectorError, match="row 4 is all zeros"):
         NudgeN().fit(documents, *parts)
+    # Before anything that is wrong with their labels.
+    parts[side] = parts[side][0], [[-1]] * len(parts[side][0])
+    with pytest.raises(VectorError, match="row 4 is all zeros"):
+        NudgeN().fit(documents, *parts)
 
 
 @pytest.mark.parametrize("row", [3, 27], ids=["labelled", "unlabelled"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy.typing as npt
@@ -10,7 +11,8 @@ import numpy.typing as npt
 from nudgevec.corpus import Reader
 from nudgevec.errors import LabelError, NudgeWarning
 from nudgevec.labels import Labels, read_labels
-from nudgevec.queries import Queries, as_queries
+from nudgevec.parallel import meanwhile
+from nudgevec.queries import Queries, measured, query_matrix
 
 Judged = tuple[npt.ArrayLike, Any]
 """(query vectors, labels): one row and one label entry per query."""
@@ -22,8 +24,14 @@ def judged(pair: Judged, reader: Reader, what: str) -> tuple[Queries, Labels]:
         vectors, labels = pair
     except (TypeError, ValueError):
         raise LabelError(f"{what}: pass a pair (query vectors, labels)") from None
-    queries = as_queries(vectors, reader.dim, what)
-    return queries, read_labels(labels, len(queries), reader, what)
+    matrix = query_matrix(vectors, reader.dim, what)
+    queries = meanwhile(partial(measured, matrix, what))
+    try:
+        found = read_labels(labels, len(matrix), reader, what)
+    finally:
+        # What is wrong with the vectors is told first.
+        checked = queries()
+    return checked, found
 
 
 def count_shared(train: Queries, held_out: Queries) -> int:

@@ -33,6 +33,8 @@ def dots_with_each(left: Array, i: Ints, rights: list[Array], j: Ints, *, square
     results = [np.empty(len(i)) for _ in range(len(rights) + squares)]
     room = max(_PAIR_BYTES, hands(SOME) * _PAIR_BYTES_PER_THREAD) if len(i) >= 4 * _MANY_PAIRS else _FEW_PAIR_BYTES
     step = max(1, room // (8 * left.shape[1]))
+    # Few rows are made float64 once, instead of for each of their pairs.
+    rights = [right.astype(np.float64, copy=False) if len(right) <= min(step, len(i)) else right for right in rights]
 
     def multiply(part: slice) -> None:
         for begin in range(part.start, part.stop, step):

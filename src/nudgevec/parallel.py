@@ -103,6 +103,26 @@ def everywhere(function: Callable[[slice], object], size: int, step: int = 0, th
         raise failed[0]
 
 
+def meanwhile(function: Callable[[], Result]) -> Callable[[], Result]:
+    """Have a function called by another thread, where there is a core for it, while this one goes on. What is returned
+    waits for its result, or raises what it has raised."""
+    if hands() == 1:
+        result = function()
+        return lambda: result
+    future: Future[Result] = Future()
+    share = getattr(_here, "cores", 0) or cores()
+
+    def call() -> None:
+        begin_thread(share)
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=call, name=_NAME, daemon=True).start()
+    return future.result
+
+
 def hands(threads: int = FEW) -> int:
     """How many threads there are for what this one shares out, itself included. Where it is one of several already, it
     takes no more than its share of the cores."""

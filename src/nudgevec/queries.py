@@ -15,8 +15,9 @@ from nudgevec.parallel import everywhere
 from nudgevec.rows import Array, Floats, Ints, lengths
 from nudgevec.sorting import numbered
 
-# Vectors measured at a time, by one thread: nothing is kept of them.
-_MEASURED = 1 << 12
+# Vectors measured at a time, by one thread: so many that it need not come back to the interpreter, whose lock others
+# may hold for long.
+_MEASURED = 1 << 15
 # Of 64 binary digits, all but the first 16.
 _TO_FIRST = np.uint64(48)
 
@@ -63,13 +64,21 @@ class Queries:
 
 
 def as_queries(vectors: npt.ArrayLike, dim: int, what: str) -> Queries:
-    """Query vectors, checked: finite, not zero, of the documents' dimension."""
+    """Query vectors, checked."""
+    return measured(query_matrix(vectors, dim, what), what)
+
+
+def query_matrix(vectors: npt.ArrayLike, dim: int, what: str) -> Array:
+    """Query vectors of the documents' dimension, in float32 or float64."""
     matrix = as_matrix(vectors, what)
     if matrix.shape[1] != dim:
         raise VectorError(f"{what} have {matrix.shape[1]} dimensions, the documents have {dim}")
-    if matrix.dtype == np.float16:
-        # Arithmetic on float16 is slow, and queries are few.
-        matrix = matrix.astype(np.float32)
+    # Arithmetic on float16 is slow, and queries are few.
+    return matrix.astype(np.float32) if matrix.dtype == np.float16 else matrix
+
+
+def measured(matrix: Array, what: str) -> Queries:
+    """Such vectors, checked: finite, and not zero."""
     length: Floats = np.empty(len(matrix))
 
     def measure(part: slice) -> None:
