@@ -7,6 +7,9 @@ import pytest
 
 from nudgevec.overtaking import Rays, overtaking
 
+# Ahead all the way, in the only line.
+NOBODY = np.zeros(1, np.int64)
+
 
 def ahead_of_label(low, high, part):
     """Which documents are ahead after some part of the way."""
@@ -25,13 +28,14 @@ def test_ranks_in_the_top_k_are_right(seed, k):
     line = np.concatenate([np.arange(lines), random.integers(0, lines, count)])
     low, high = (np.concatenate([np.zeros(lines), each]) for each in (low, high))
     off = random.choice([0.0, 1e-6, 0.05], len(line))
+    known = random.integers(0, 3, lines)
     kept, ahead = overtaking(
-        Rays(line, *(each + off * random.uniform(-1, 1, len(line)) for each in (low, high)), off), lines, k
+        Rays(line, *(each + off * random.uniform(-1, 1, len(line)) for each in (low, high)), off), known, k
     )
     answered = np.isin(np.arange(lines), kept)
     for part in [0.0, 1.0, *random.random(200)]:
         there = ahead_of_label(low, high, part)
-        rank = 1 + np.bincount(line[there], minlength=lines)
+        rank = 1 + known + np.bincount(line[there], minlength=lines)
         told = 1 + ahead + np.bincount(line[kept][there[kept]], minlength=lines)
         assert (rank[~answered] > k).all()
         assert (np.minimum(told, k + 1) == np.minimum(rank, k + 1))[answered].all()
@@ -45,7 +49,7 @@ def test_those_it_meets_outside_the_top_k_are_left_out(turned):
     meets = (low > 0) != (high > 0)
     if turned:
         low, high = high, low
-    kept, ahead = overtaking(Rays(np.zeros(2000, np.int64), low, high, np.zeros(2000)), 1, 5)
+    kept, ahead = overtaking(Rays(np.zeros(2000, np.int64), low, high, np.zeros(2000)), NOBODY, 5)
     assert set(kept) == set(np.flatnonzero(meets & (before <= 5)))
     assert ahead == 0
 
@@ -53,20 +57,21 @@ def test_those_it_meets_outside_the_top_k_are_left_out(turned):
 def test_a_label_that_is_never_in_the_top_k_has_no_documents():
     """Twenty leave after half of the way, twenty have come by then."""
     low, high = np.repeat([[1.0, -0.9], [-0.9, 1.0]], 20, axis=1)
-    kept, _ = overtaking(Rays(np.zeros(40, np.int64), low, high, np.zeros(40)), 1, 10)
+    kept, _ = overtaking(Rays(np.zeros(40, np.int64), low, high, np.zeros(40)), NOBODY, 10)
     assert len(kept) == 0
-    kept, _ = overtaking(Rays(np.zeros(40, np.int64), low, high, np.zeros(40)), 1, 21)
+    kept, _ = overtaking(Rays(np.zeros(40, np.int64), low, high, np.zeros(40)), NOBODY, 21)
     assert len(kept) == 40
 
 
 def test_a_tie_counts_as_ahead():
-    kept, _ = overtaking(Rays(np.zeros(2, np.int64), np.full(2, -5e-13), np.array([-5e-13, -1.0]), np.zeros(2)), 1, 1)
+    low, high = np.full(2, -5e-13), np.array([-5e-13, -1.0])
+    kept, _ = overtaking(Rays(np.zeros(2, np.int64), low, high, np.zeros(2)), NOBODY, 1)
     assert kept.tolist() == [0, 1]
 
 
 def test_nothing_is_listed_where_k_are_ahead_all_the_way():
     low, high = np.array([1.0, 1.0, 1.0, -1.0, 1.0]), np.array([1.0, 1.0, -1.0, 1.0, -1.0])
     line = np.array([0, 0, 0, 0, 1])
-    kept, ahead = overtaking(Rays(line, low, high, np.zeros(5)), 2, 2)
+    kept, ahead = overtaking(Rays(line, low, high, np.zeros(5)), np.zeros(2, np.int64), 2)
     assert kept.tolist() == [4]
     assert ahead.tolist() == [2, 0]

@@ -162,7 +162,7 @@ def test_groups_are_larger_where_queries_meet_few_documents(monkeypatch):
     assert least == 5 < some < most == sum(sizes[0]) == sum(sizes[1])
 
 
-@pytest.mark.parametrize("shape", [(0, 8), (1, 1), (3, 5), (16, 24), (2, 4)])
+@pytest.mark.parametrize("shape", [(0, 8), (3, 5), (16, 24), (512, 256), (1024, 1024), (1023, 1000), (513, 257)])
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 1.0])
 def test_all_true_is_all_that_is_true(shape, share):
     table = np.random.default_rng(0).random(shape) < share

@@ -23,7 +23,7 @@ from nudgevec.errors import VectorError
 from nudgevec.known import Known
 from nudgevec.labels import Labels
 from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, entries, kth_largest
-from nudgevec.listed import Begun, Listed
+from nudgevec.listed import Begun, Listed, as_good_as_ahead
 from nudgevec.motion import Motion
 from nudgevec.nearest import Candidates, kth_score
 from nudgevec.parallel import ordered, slices
@@ -173,7 +173,16 @@ class Cutter:
             matter = rests.reach(labels.at(_EACH)) & rests.reach(stills.at(_EACH))
         line, place = entries(matter)
         curves = Curves(*(values[line, place] for values in rests))
-        return Begun(group, known, Bars(way, low, high, labels, stills), label, labelled, alive, line, place, curves)
+        labels_there = self._labels_at(known, matter.shape)[line, place]
+        bars = Bars(way, low, high, labels, stills)
+        return Begun(group, known, bars, label, labelled, alive, line, place, curves, labels_there)
+
+    def _labels_at(self, known: Known, shape: tuple[int, int]) -> Mask:
+        """Which still documents of each line are labels."""
+        rests = known.column >= len(self.motion)
+        table = np.zeros(shape, np.bool_)
+        table[known.query[rests], known.column[rests] - len(self.motion)] = True
+        return table
 
     def _levels(self, labelled: Curves, rests: Curves) -> tuple[Mask, Levels, Levels]:
         """Which labels on straight rays may be in the top k, and at both ends of the interval the lowest of these and
@@ -195,7 +204,7 @@ class Cutter:
         if len(listed.line) > _FEW_LISTED:
             leaves += cut(self._roots(begun, listed), self.motion, self.k, flat=self.flat)
         else:
-            leaves.append(begun.leaf(listed.line, listed.column, np.zeros(len(begun.alive), np.int64)))
+            leaves.append(begun.leaf(listed.line, listed.column, listed.ahead))
         return exact_cells(leaves, self.asked[begun.group], self.queries, self.motion, self.still, begun.known)
 
     def _listed(self, begun: Begun, met: Met) -> Listed:
@@ -208,15 +217,21 @@ class Cutter:
         moving = self._moving_curves(met)
         if not self.motion.turns:
             moving = moving.between(begun.bars.low[line], begun.bars.high[line])
-        if len(begun.line) == 0:
+        lines = len(begun.alive)
+        still, ahead = np.arange(len(begun.line)), np.zeros(lines, np.int64)
+        if self.flat:
+            others = np.bincount(np.concatenate([line, begun.line[begun.labels]]), minlength=lines)
+            might = as_good_as_ahead(begun, others, self.k)
+            still, ahead = np.flatnonzero(~might), np.bincount(begun.line[might], minlength=lines)
+        if len(still) == 0:
             # In the order of the lines already.
-            return Listed(line, column, moving, np.arange(len(line)))
+            return Listed(line, column, moving, np.arange(len(line)), ahead)
         # All curves one after the other, and where those of each line are.
-        curves = Curves(*(np.concatenate(each) for each in zip(moving, begun.rests, strict=True)))
-        column = np.concatenate([column, len(self.motion) + begun.place])
-        line = np.concatenate([line, begun.line])
+        curves = Curves(*(np.concatenate(each) for each in zip(moving, begun.rests.some(still), strict=True)))
+        column = np.concatenate([column, len(self.motion) + begun.place[still]])
+        line = np.concatenate([line, begun.line[still]])
         at = sorted_places(line)
-        return Listed(line[at], column[at], curves, at)
+        return Listed(line[at], column[at], curves, at, ahead)
 
     def _may_matter(self, met: Met, bars: Bars, alone: Mask, label: Curves) -> Ints:
         """Which pairs may do so. Of turning documents in lines with one label, only those that may be ahead of it."""
@@ -237,9 +252,10 @@ class Cutter:
         for each in distinct(size[size >= 0]):
             lines, some = np.flatnonzero(size == each), listed.some(np.flatnonzero(size[listed.line] == each))
             layout = Layout(np.searchsorted(lines, some.line), len(lines))
-            yield self._root(begun, lines, layout.table(some.column, 0), layout.curves(some.curves.some(some.at)))
+            documents = layout.curves(some.curves.some(some.at))
+            yield self._root(begun, lines, listed.ahead[lines], layout.table(some.column, 0), documents)
 
-    def _root(self, begun: Begun, lines: Ints, columns: Ints, documents: Curves) -> Node:
+    def _root(self, begun: Begun, lines: Ints, ahead: Ints, columns: Ints, documents: Curves) -> Node:
         labelled = begun.labelled.where(begun.alive, lines)
         beside = None
         if not self.motion.turns or _much_in_common(documents):
@@ -247,7 +263,7 @@ class Cutter:
             beside = Curves(*(np.take_along_axis(values, label, axis=1) for values in labelled))
             if not self.motion.turns:
                 documents, labelled, beside = documents.less(beside), labelled.less(beside), None
-        low, high, ahead = begun.bars.low[lines], begun.bars.high[lines], np.zeros(len(lines), np.int64)
+        low, high = begun.bars.low[lines], begun.bars.high[lines]
         return Node(0, lines, low, high, ahead, columns, documents, begun.label[lines], labelled, beside)
 
     def _moving_curves(self, met: Met) -> Curves:

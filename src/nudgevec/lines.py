@@ -14,6 +14,9 @@ from nudgevec.tiles import Singles
 
 Mask = npt.NDArray[np.bool_]
 
+# Tables from this size on are large.
+_LARGE = 1 << 17
+
 
 class Levels(NamedTuple):
     """For every line, heights at both ends of an interval. Who stays below them at both does not matter there.
@@ -164,12 +167,13 @@ def entries(table: Mask) -> tuple[Ints, Ints]:
 
 
 def all_true(table: Mask) -> Ints:
-    """As ``np.flatnonzero``, of a large table with little in it: sooner, because it looks at eight at a time."""
+    """As ``np.flatnonzero``, of a large table with little in it: sooner, because it looks at eight at a time, and at
+    eight times eight where it is larger still."""
     flat = table.ravel()
-    if flat.size % 8:
+    if flat.size % 8 or flat.size < _LARGE:
         return np.flatnonzero(flat)
     eights = flat.view(np.uint64)
-    some = np.flatnonzero(eights != 0)
+    some = all_true(eights != 0)
     place = np.flatnonzero(eights[some].view(np.bool_))
     places: Ints = 8 * some[place >> 3] + (place & 7)
     return places

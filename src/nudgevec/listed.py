@@ -10,12 +10,13 @@ from nudgevec.cutting import Leaf
 from nudgevec.known import Known
 from nudgevec.lines import Bars, Curves, Mask
 from nudgevec.rows import Ints
+from nudgevec.sorting import sorted_within
 
 
 class Begun(NamedTuple):
     """What is known of a group of queries, a line each, before looking at the moving documents: their labels, as
     columns and curves, what documents have to come above, and the still documents that may matter as (line, place) with
-    their curves."""
+    their curves, and which of these are labels."""
 
     group: slice
     known: Known
@@ -26,6 +27,7 @@ class Begun(NamedTuple):
     line: Ints
     place: Ints
     rests: Curves
+    labels: Mask
 
     @property
     def alone(self) -> Mask:
@@ -44,12 +46,37 @@ class Begun(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """Documents that may matter in a line, sorted by line, and where their curves are."""
+    """Documents that may matter in a line, sorted by line, and where their curves are; and for each line, how many more
+    are ahead of all labels, or might as well be."""
 
     line: Ints
     column: Ints
     curves: Curves
     at: Ints
+    ahead: Ints
 
     def some(self, which: Ints) -> Listed:
-        return Listed(self.line[which], self.column[which], self.curves, self.at[which])
+        return Listed(self.line[which], self.column[which], self.curves, self.at[which], self.ahead)
+
+
+def as_good_as_ahead(begun: Begun, others: Ints, k: int) -> Mask:
+    """Which of the still documents may be taken for ahead of all labels, where it is enough for these to be in the top
+    k. ``others`` counts, for each line, the documents that move and those that are labels.
+
+    Of m others, at most m - 1 are ahead of a label. So it is out of the top k only where more than k - m still
+    documents are ahead of it, too; while any of the k - m best of these is not, it is in, and would be with all of them
+    ahead.
+    """
+    best = k - others
+    some = np.flatnonzero((best[begun.line] > 0) & ~begun.labels)
+    line, score, slack = begun.line[some], begun.rests.score[some], begun.rests.slack[some]
+    order = sorted_within(line, -(score + slack).astype(np.float64))
+    count = np.bincount(line, minlength=len(best))
+    place = np.arange(len(order)) - np.repeat(np.cumsum(count) - count, count)
+    # What the next best one may reach.
+    limit = np.full(len(best), np.float32(-np.inf))
+    following = order[place == best[line[order]]]
+    limit[line[following]] = (score + slack)[following]
+    ahead = np.zeros(len(begun.line), np.bool_)
+    ahead[some] = score - slack > limit[line]
+    return ahead

@@ -36,11 +36,13 @@ class Rays(NamedTuple):
         return self._replace(off=self.off + _ROOM)
 
 
-def overtaking(rays: Rays, lines: int, k: int) -> tuple[Ints, Ints]:
-    """Which documents matter, and how many more are surely ahead of each line's label all the way."""
+def overtaking(rays: Rays, ahead: Ints, k: int) -> tuple[Ints, Ints]:
+    """Which documents matter, and how many are ahead of each line's label all the way: those that are known to be, and
+    some of these."""
     line, low, high, off = rays.with_room()
     above = np.minimum(low, high) > off
-    ahead = np.bincount(line[above], minlength=lines)
+    lines = len(ahead)
+    ahead = ahead + np.bincount(line[above], minlength=lines)
     free = k - ahead
     meet = np.flatnonzero(~above & (np.maximum(low, high) >= -off) & (free[line] > 0))
     line, low, high, off = line[meet], low[meet], high[meet], off[meet]

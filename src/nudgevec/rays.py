@@ -18,7 +18,7 @@ _NARROW = 1e-6
 
 def ray_leaves(begun: Begun, listed: Listed, k: int, *, flat: bool) -> list[Leaf]:
     """What matters of documents listed in such lines. With ``flat``, only where a label gets into the top k or out."""
-    line, column, curves, at = listed
+    line, column, curves, at, ahead = listed
     label = begun.first_label
     of_label = begun.labelled.some(label)
     low, high = (
@@ -26,7 +26,7 @@ def ray_leaves(begun: Begun, listed: Listed, k: int, *, flat: bool) -> list[Leaf
         for values, theirs in ((curves.at_low, of_label.at_low), (curves.at_high, of_label.at_high))
     )
     rays = Rays(line, low, high, curves.slack[at].astype(np.float64) + of_label.slack[line])
-    kept, ahead = overtaking(rays, len(begun.alive), k)
+    kept, ahead = overtaking(rays, ahead, k)
     closer = flat & (begun.bars.high - begun.bars.low > _NARROW)[line[kept]]
     whole, kept = kept[~closer], kept[closer]
     leaves = _crossing(begun.bars, rays.some(kept), column[kept], ahead, begun.label[label], k)
