@@ -46,7 +46,7 @@ _ASKED_FIRST = 16
 _FEWEST_SCORES = 1 << 18
 # Where the scores come from a device, what is left for the host is many short steps: few threads, large groups.
 _CENTRAL_QUERIES = 4096
-_CENTRAL_THREADS = 8
+_CENTRAL_THREADS = 5
 # Lines are put together by how many documents they have: they are padded to the longest.
 _WIDTHS = 32, 256
 # Higher scores, with the length of a moving document for a unit, are too near to what float32 can hold.

@@ -213,23 +213,28 @@ class _Shortlist:
         longest = max((int(np.bincount(kept.query).max(initial=0)) for kept in self.kept), default=0)
         if longest > _MOST_LISTED * self.found.row.shape[1]:
             self.settle()
+        query, row, low, high = _joined([*self._settled(), *self.kept])
+        order = sorted_places(query)
+        layout = Layout(query[order], len(self.found.row))
+        low, high = (layout.table(each[order], -np.inf) for each in (low, high))
+        return Candidates(layout.table(row[order], -1), low, high, self.scores)
+
+    def _settled(self) -> list[Bounded]:
+        """What has been decided about, and nothing where that is not much and there is more."""
         query, place = entries(self.found.row >= 0)
+        if len(query) == 0 and self.kept:
+            return []
         score = self.found.score[query, place]
-        found = _joined([Bounded(query, self.found.row[query, place], score, score), *self.kept])
-        query, row, low, high = found.some(sorted_places(found.query))
-        layout = Layout(query, len(self.found.row))
-        low, high = (layout.table(each, -np.inf) for each in (low, high))
-        return Candidates(layout.table(row, -1), low, high, self.scores)
+        return [Bounded(query, self.found.row[query, place], score, score)]
 
     def _gather(self) -> None:
         """Have what is still good in one place."""
         if self.kept:
             self._raise_floor()
+            self._weed()
         else:
             # All of it is new: the engine has a floor of its own, which it has used already.
             self.kept, self.new = self.new, []
-        if self.kept:
-            self._weed()
 
     def _raise_floor(self) -> None:
         if self.new:
@@ -251,7 +256,7 @@ def _count(parts: list[Bounded]) -> int:
 
 
 def _joined(parts: list[Bounded]) -> Bounded:
-    return Bounded(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return parts[0] if len(parts) == 1 else Bounded(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _raise(draft: Floats, query: Ints, score: Floats) -> None:
