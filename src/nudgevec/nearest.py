@@ -213,19 +213,14 @@ class _Shortlist:
         longest = max((int(np.bincount(kept.query).max(initial=0)) for kept in self.kept), default=0)
         if longest > _MOST_LISTED * self.found.row.shape[1]:
             self.settle()
-        query, row, low, high = _joined([*self._settled(), *self.kept])
+        query, place = entries(self.found.row >= 0)
+        score = self.found.score[query, place]
+        settled = Bounded(query, self.found.row[query, place], score, score)
+        query, row, low, high = _joined([settled, *self.kept])
         order = sorted_places(query)
         layout = Layout(query[order], len(self.found.row))
         low, high = (layout.table(each[order], -np.inf) for each in (low, high))
         return Candidates(layout.table(row[order], -1), low, high, self.scores)
-
-    def _settled(self) -> list[Bounded]:
-        """What has been decided about, and nothing where that is not much and there is more."""
-        query, place = entries(self.found.row >= 0)
-        if len(query) == 0 and self.kept:
-            return []
-        score = self.found.score[query, place]
-        return [Bounded(query, self.found.row[query, place], score, score)]
 
     def _gather(self) -> None:
         """Have what is still good in one place."""
@@ -256,7 +251,9 @@ def _count(parts: list[Bounded]) -> int:
 
 
 def _joined(parts: list[Bounded]) -> Bounded:
-    return parts[0] if len(parts) == 1 else Bounded(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    """All of at least one part, without a copy where only one of them has something in it."""
+    some = [part for part in parts if len(part.query)] or parts[:1]
+    return some[0] if len(some) == 1 else Bounded(*(np.concatenate(column) for column in zip(*some, strict=True)))
 
 
 def _raise(draft: Floats, query: Ints, score: Floats) -> None:

@@ -72,10 +72,9 @@ class TorchSieve(CpuSieve):
             np.copyto(room, single.rows)
             single = single._replace(rows=room)
         prepared = self._prepared(single)
-        first = self.spread is None
         spread = self._spread(prepared) if self.spread is None else self.spread
         tells_apart = bool(prepared.coarse.mean() / _SPREAD <= spread)
-        if first:
+        if self.spread is None:
             self.spread = spread if tells_apart else 0.0
         return prepared if tells_apart else single
 
