@@ -24,7 +24,7 @@ def begun(line, score, slack, labels, lines):
         line=line,
         place=np.arange(len(line)),
         rests=Curves(score, nothing, nothing, score, score, slack),
-        labels=labels,
+        is_label=labels,
     )
 
 

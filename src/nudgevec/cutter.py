@@ -173,16 +173,16 @@ class Cutter:
             matter = rests.reach(labels.at(_EACH)) & rests.reach(stills.at(_EACH))
         line, place = entries(matter)
         curves = Curves(*(values[line, place] for values in rests))
-        labels_there = self._labels_at(known, matter.shape)[line, place]
+        is_label = self._resting_labels(known, matter.shape)[line, place]
         bars = Bars(way, low, high, labels, stills)
-        return Begun(group, known, bars, label, labelled, alive, line, place, curves, labels_there)
+        return Begun(group, known, bars, label, labelled, alive, line, place, curves, is_label)
 
-    def _labels_at(self, known: Known, shape: tuple[int, int]) -> Mask:
+    def _resting_labels(self, known: Known, shape: tuple[int, int]) -> Mask:
         """Which still documents of each line are labels."""
         rests = known.column >= len(self.motion)
-        table = np.zeros(shape, np.bool_)
-        table[known.query[rests], known.column[rests] - len(self.motion)] = True
-        return table
+        are: Mask = np.zeros(shape, np.bool_)
+        are[known.query[rests], known.column[rests] - len(self.motion)] = True
+        return are
 
     def _levels(self, labelled: Curves, rests: Curves) -> tuple[Mask, Levels, Levels]:
         """Which labels on straight rays may be in the top k, and at both ends of the interval the lowest of these and
@@ -220,7 +220,7 @@ class Cutter:
         lines = len(begun.alive)
         still, ahead = np.arange(len(begun.line)), np.zeros(lines, np.int64)
         if self.flat:
-            others = np.bincount(np.concatenate([line, begun.line[begun.labels]]), minlength=lines)
+            others = np.bincount(np.concatenate([line, begun.line[begun.is_label]]), minlength=lines)
             might = as_good_as_ahead(begun, others, self.k)
             still, ahead = np.flatnonzero(~might), np.bincount(begun.line[might], minlength=lines)
         if len(still) == 0:

@@ -27,7 +27,7 @@ class Begun(NamedTuple):
     line: Ints
     place: Ints
     rests: Curves
-    labels: Mask
+    is_label: Mask
 
     @property
     def alone(self) -> Mask:
@@ -68,7 +68,7 @@ def as_good_as_ahead(begun: Begun, others: Ints, k: int) -> Mask:
     ahead.
     """
     best = k - others
-    some = np.flatnonzero((best[begun.line] > 0) & ~begun.labels)
+    some = np.flatnonzero((best[begun.line] > 0) & ~begun.is_label)
     line, score, slack = begun.line[some], begun.rests.score[some], begun.rests.slack[some]
     order = sorted_within(line, -(score + slack).astype(np.float64))
     count = np.bincount(line, minlength=len(best))
