@@ -6,9 +6,9 @@ import io
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -38,12 +38,18 @@ def test_public_names():
 
 
 def fastest(command, tries=5):
+    """Seconds of CPU time: what else runs on the machine meanwhile is none of its business."""
     times = []
     for _ in range(tries):
-        began = time.perf_counter()
+        began = cpu_time_of_children()
         subprocess.run(command, check=True, capture_output=True)
-        times.append(time.perf_counter() - began)
+        times.append(cpu_time_of_children() - began)
     return min(times)
+
+
+def cpu_time_of_children():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def test_import_is_fast_and_light():
