@@ -23,7 +23,7 @@ from nudgevec.engines.torch_engine import TorchEngine
 from nudgevec.errors import OptionError
 from nudgevec.lines import Bars, Levels
 from nudgevec.motion import Motion
-from nudgevec.nearest import nearest
+from nudgevec.nearest import candidates, nearest
 from nudgevec.scratch import Scratch
 from nudgevec.tiles import error_of
 from problems import learnable
@@ -165,6 +165,19 @@ def test_more_than_can_be_kept_in_mind(engine, monkeypatch):
     found = nearest(Reader(documents), queries, 7, cosine=True, engine=engines.pick(engine, 0))
     assert np.array_equal(found.row, reference.row)
     assert np.array_equal(found.score, reference.score)
+
+
+def test_lists_stay_short_where_many_score_about_the_same(engine, monkeypatch):
+    """Few of them in each tile, and many in all."""
+    documents = np.tile(np.eye(16), (192, 1))
+    documents[::100] = 1 + 1e-9 * np.random.default_rng(0).standard_normal((31, 16))
+    queries = np.full((5, 16), 0.25)
+    for module, name in ("numpy_engine", "_TILE_BYTES"), ("device_engine", "_TILE_BYTES"):
+        monkeypatch.setattr(f"nudgevec.engines.{module}.{name}", 1)
+    found = candidates(Reader(documents), queries, 7, cosine=True, engine=engines.pick(engine, 0))
+    assert 7 <= found.row.shape[1] <= 14
+    reference = nearest(Reader(documents), queries, 7, cosine=True, engine=engines.pick("numpy", 0))
+    assert all(set(best) <= set(row) for best, row in zip(reference.row.tolist(), found.row.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("turns", [True, False])

@@ -221,8 +221,8 @@ class Cutter:
         still, ahead = np.arange(len(begun.line)), np.zeros(lines, np.int64)
         if self.flat:
             others = np.bincount(np.concatenate([line, begun.line[begun.is_label]]), minlength=lines)
-            might = as_good_as_ahead(begun, others, self.k)
-            still, ahead = np.flatnonzero(~might), np.bincount(begun.line[might], minlength=lines)
+            taken = as_good_as_ahead(begun, others, self.k)
+            still, ahead = np.flatnonzero(~taken), np.bincount(begun.line[taken], minlength=lines)
         if len(still) == 0:
             # In the order of the lines already.
             return Listed(line, column, moving, np.arange(len(line)), ahead)

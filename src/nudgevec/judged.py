@@ -25,13 +25,13 @@ def judged(pair: Judged, reader: Reader, what: str) -> tuple[Queries, Labels]:
     except (TypeError, ValueError):
         raise LabelError(f"{what}: pass a pair (query vectors, labels)") from None
     matrix = query_matrix(vectors, reader.dim, what)
-    queries = meanwhile(partial(measured, matrix, what))
+    measuring = meanwhile(partial(measured, matrix, what))
     try:
         found = read_labels(labels, len(matrix), reader, what)
     finally:
         # What is wrong with the vectors is told first.
-        checked = queries()
-    return checked, found
+        queries = measuring()
+    return queries, found
 
 
 def count_shared(train: Queries, held_out: Queries) -> int:

@@ -229,7 +229,7 @@ class _Shortlist:
             self._weed()
         else:
             # All of it is new: the engine has a floor of its own, which it has used already.
-            self.kept, self.new = self.new, []
+            self.kept, self.new = [_joined(self.new)] if self.new else [], []
 
     def _raise_floor(self) -> None:
         if self.new:

@@ -110,7 +110,7 @@ def meanwhile(function: Callable[[], Result]) -> Callable[[], Result]:
         result = function()
         return lambda: result
     future: Future[Result] = Future()
-    share = getattr(_here, "cores", 0) or cores()
+    share = _share()
 
     def call() -> None:
         begin_thread(share)
@@ -126,7 +126,12 @@ def meanwhile(function: Callable[[], Result]) -> Callable[[], Result]:
 def hands(threads: int = FEW) -> int:
     """How many threads there are for what this one shares out, itself included. Where it is one of several already, it
     takes no more than its share of the cores."""
-    return min(getattr(_here, "cores", 0) or cores(), threads)
+    return min(_share(), threads)
+
+
+def _share() -> int:
+    """How many cores are this thread's own."""
+    return getattr(_here, "cores", 0) or cores()
 
 
 def slices(end: int, step: int, begin: int = 0) -> Iterator[slice]:

@@ -64,7 +64,7 @@ class Queries:
 
 
 def as_queries(vectors: npt.ArrayLike, dim: int, what: str) -> Queries:
-    """Query vectors, checked."""
+    """Query vectors, checked: finite, not zero, of the documents' dimension."""
     return measured(query_matrix(vectors, dim, what), what)
 
 
