@@ -16,14 +16,16 @@ from nudgevec import ArrayCorpus, NudgeM, NudgeN, demo, engines, evaluate
 from nudgevec.columns import Columns
 from nudgevec.corpus import Reader
 from nudgevec.engines import device_engine, integers, numpy_engine, pytorch, torch_meeting, torch_sieve
-from nudgevec.engines.device_engine import DeviceEngine, DeviceMeeting
+from nudgevec.engines.device_engine import DeviceEngine
+from nudgevec.engines.device_meeting import DeviceMeeting
 from nudgevec.engines.numpy_engine import NumpyMeeting
 from nudgevec.engines.pytorch import pair_products
 from nudgevec.engines.torch_engine import TorchEngine
 from nudgevec.errors import OptionError
-from nudgevec.lines import Bars, Levels
+from nudgevec.lines import Bars, Curves, Levels
 from nudgevec.motion import Motion
 from nudgevec.nearest import candidates, nearest
+from nudgevec.overtaking import Lone
 from nudgevec.scratch import Scratch
 from nudgevec.tiles import error_of
 from problems import learnable
@@ -240,11 +242,17 @@ def test_no_moving_document_is_missed(turns, k, cross, most, monkeypatch):
     rooms = Scratch([])
     meetings = NumpyMeeting(columns, rooms), TorchEngine().meeting(columns), DeviceMeeting(columns, torch.device("cpu"))
     for kind in meetings:
-        met = kind.among(queries, asked, k)
+        met = kind.among(queries, asked, nobody_alone(40), k)
         listed = np.zeros_like(reaches)
         listed[met.query, met.column] = True
         assert (listed | ~reaches).all()
         np.testing.assert_allclose(met.first, first[met.query, met.column], atol=1e-5)
+
+
+def nobody_alone(lines):
+    """Lines of which none has a single label."""
+    label, rests = (Curves(*np.zeros((6, count), np.float32)) for count in (lines, 0))
+    return Lone(np.zeros(lines, np.bool_), label, np.empty(0, np.int64), rests)
 
 
 def misrounded(upward):
@@ -311,7 +319,7 @@ def test_the_worst_that_rounding_can_do_to_moving_documents(of_query, monkeypatc
     rooms = Scratch([])
     meetings = NumpyMeeting(columns, rooms), TorchEngine().meeting(columns), DeviceMeeting(columns, torch.device("cpu"))
     for kind, level in product(meetings, (Levels(reached, never), Levels(never, reached))):
-        assert kind.among(queries, Bars(level, *angles, level, level), 1).column.tolist() == [0]
+        assert kind.among(queries, Bars(level, *angles, level, level), nobody_alone(1), 1).column.tolist() == [0]
 
 
 @pytest.mark.parametrize("method", [NudgeN, NudgeM])

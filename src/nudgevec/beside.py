@@ -6,8 +6,7 @@ may be so only when the label is higher still. So curves are compared with the l
 
 from __future__ import annotations
 
-import numpy as np
-
+from nudgevec.arrays import functions_for
 from nudgevec.lines import Curves, Mask
 from nudgevec.motion import height, peak
 from nudgevec.rows import Floats, Ints
@@ -19,15 +18,16 @@ def ever_ahead(first: Floats, last: Floats, stop: Floats, label: Curves, line: I
     While both are under way they differ by one sinusoid, over less than half its period: one that is behind at both
     ends of that is behind all the time. Then one of them has stopped. If that is the document, the label has to come
     down to it: a sinusoid is lowest at one of its ends, where it is positive at both. If it is the label, the document
-    has to come up to it.
+    has to come up to it. Of NumPy or PyTorch.
     """
-    score, slope, until = (values[line].astype(np.float64) for values in label[:3])
+    xp = functions_for(first)
+    score, slope, until = (xp.asarray(values, dtype=xp.float64)[line] for values in label[:3])
     room = label.slack[line]
-    both = np.minimum(stop, until)
-    then = (first * np.sin(stop - both) + last * np.sin(both)) / np.sin(stop)
+    both = xp.minimum(stop, until)
+    then = (first * xp.sin(stop - both) + last * xp.sin(both)) / xp.sin(stop)
     beside, end = height(score, slope, until, both) - room, label.at_high[line] - room
     ahead = (first >= score - room) | (then >= beside)
     comes_down = (last >= end) | (end < 0) | (beside < 0)
     comes_up = peak(then, last, stop - both) >= end
-    mask: Mask = ahead | np.where(stop < until, comes_down, comes_up)
+    mask: Mask = ahead | xp.where(stop < until, comes_down, comes_up)
     return mask

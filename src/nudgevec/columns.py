@@ -92,11 +92,11 @@ class Columns:
         """Which pairs may matter, where the lines have these bars, given what scores at both ends are at most."""
         if self.turns:
             return self.above(column, first, last, bars.way.at(line))
-        low, high = (_between(angle, line, first, last) for angle in (bars.low, bars.high))
+        low, high = (between(angle, line, first, last) for angle in (bars.low, bars.high))
         return bars.labels.at(line).under(low, high) & bars.stills.at(line).under(low, high)
 
 
-def _between(angle: Floats, line: Ints, first: Reals, last: Reals) -> Reals:
+def between(angle: Floats, line: Ints | slice, first: Reals, last: Reals) -> Reals:
     """Scores of rays at the angles of their lines."""
     score: Reals = np.cos(angle).astype(first.dtype)[line] * first
     score += np.sin(angle).astype(last.dtype)[line] * last

@@ -26,6 +26,7 @@ from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, entries, kth_larg
 from nudgevec.listed import Begun, Listed, as_good_as_ahead
 from nudgevec.motion import Motion
 from nudgevec.nearest import Candidates, kth_score
+from nudgevec.overtaking import Lone
 from nudgevec.parallel import ordered, slices
 from nudgevec.rays import ray_leaves
 from nudgevec.rows import Floats, Ints, rows_of
@@ -108,7 +109,8 @@ class Cutter:
         for first in range(0, len(begun), together):
             some = begun[first : first + together]
             asked = self.asked[some[0].group.start : some[-1].group.stop]
-            met = self.meeting().among(self._vectors(asked), Bars.joined(one.bars for one in some), self.k)
+            bars, lone = Bars.joined(one.bars for one in some), Lone.joined(one.lone for one in some)
+            met = self.meeting().among(self._vectors(asked), bars, lone, self.k)
             for one in some:
                 yield partial(self._finish, one, met.part(one.group, some[0].group.start))
 
@@ -128,7 +130,7 @@ class Cutter:
     def _met(self, group: slice) -> tuple[Begun, Met]:
         """A group begun with, and the moving documents it meets."""
         begun = self._begin(group)
-        return begun, self.meeting().among(self._vectors(self.asked[group]), begun.bars, self.k)
+        return begun, self.meeting().among(self._vectors(self.asked[group]), begun.bars, begun.lone, self.k)
 
     def _vectors(self, asked: Ints) -> Floats:
         """Some queries, without a copy where they come one after the other."""
@@ -227,7 +229,7 @@ class Cutter:
             # In the order of the lines already.
             return Listed(line, column, moving, np.arange(len(line)), ahead)
         # All curves one after the other, and where those of each line are.
-        curves = Curves(*(np.concatenate(each) for each in zip(moving, begun.rests.some(still), strict=True)))
+        curves = Curves.joined([moving, begun.rests.some(still)])
         column = np.concatenate([column, len(self.motion) + begun.place[still]])
         line = np.concatenate([line, begun.line[still]])
         at = sorted_places(line)
@@ -296,9 +298,8 @@ class Cutter:
         labelled = self._moving_curves(Met(known.query, known.column, first, last).where(moves))
         if not moves.all():
             rests = self._still_curves(known.score[~moves], off[known.query[~moves]])
-            both = Curves(*(np.concatenate(each) for each in zip(labelled, rests, strict=True)))
             # In the order of the labels again.
-            labelled = both.some(np.argsort(sorted_places(1 - moves)))
+            labelled = Curves.joined([labelled, rests]).some(np.argsort(sorted_places(1 - moves)))
         return labelled._replace(slack=2 * labelled.slack)
 
 

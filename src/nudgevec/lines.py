@@ -80,6 +80,11 @@ class Curves(NamedTuple):
     at_high: Singles
     slack: Singles
 
+    @classmethod
+    def joined(cls, parts: Iterable[Curves]) -> Curves:
+        """All of them, one after the other."""
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+
     def between(self, low: Floats, high: Floats) -> Curves:
         """The same curves in another interval, or in one each."""
         ends = (height(self.score, self.slope, self.stop, angle.astype(np.float32)) for angle in (low, high))

@@ -9,6 +9,7 @@ import numpy as np
 from nudgevec.cutting import Leaf
 from nudgevec.known import Known
 from nudgevec.lines import Bars, Curves, Mask
+from nudgevec.overtaking import Lone
 from nudgevec.rows import Ints
 from nudgevec.sorting import sorted_within
 
@@ -39,6 +40,11 @@ class Begun(NamedTuple):
     def first_label(self) -> tuple[Ints, Ints]:
         """Where each line has its first label that may be in the top k."""
         return np.arange(len(self.alive)), np.argmax(self.alive, axis=1)
+
+    @property
+    def lone(self) -> Lone:
+        """The lines with one label, for a filter."""
+        return Lone(self.alone, self.labelled.some(self.first_label), self.line, self.rests)
 
     def leaf(self, line: Ints, column: Ints, ahead: Ints) -> Leaf:
         """Documents in whole lines, of which so many more are ahead."""

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nudgevec.arrays import functions_for
 from nudgevec.corpus import Reader, check_nonzero
 from nudgevec.errors import VectorError
 from nudgevec.gather import Pull
@@ -214,19 +215,23 @@ def peak(first: Floats, last: Floats, stop: Floats) -> Floats:
     """The highest a turning document comes on its way, given its scores at both ends.
 
     It is on top in between where each end is higher than the other one's shadow on it; that is where the sinusoid
-    through both has its radius. (On the shortest ways the radius would be lost in rounding, and hardly differs.)
+    through both has its radius. (On the shortest ways the radius would be lost in rounding, and hardly differs.) Of
+    NumPy or PyTorch.
     """
-    shadow = np.cos(stop)
+    xp = functions_for(first)
+    shadow = xp.cos(stop)
     inside = (last > first * shadow) & (first > last * shadow)
-    square = np.square(first) + np.square(last) - 2 * first * last * shadow
+    square = xp.square(first) + xp.square(last) - 2 * first * last * shadow
     short = stop < 1e-3
-    radius = np.sqrt(np.maximum(square, 0.0)) / np.where(short, 1.0, np.sin(stop)) * (1 + 1e-6)
-    higher = np.maximum(first, last)
-    return np.where(short, higher + 1e-6 * np.abs(higher), np.where(inside, radius, higher))
+    radius = xp.sqrt(xp.clip(square, 0.0, None)) / xp.where(short, 1.0, xp.sin(stop)) * (1 + 1e-6)
+    higher = xp.maximum(first, last)
+    peak: Floats = xp.where(short, higher + 1e-6 * abs(higher), xp.where(inside, radius, higher))
+    return peak
 
 
 def height(score: Reals, slope: Reals, stop: Reals, phi: Reals | np.floating[Any]) -> Reals:
-    """The score curve f(phi) above, in the precision of its arguments."""
-    angle = np.minimum(phi, stop)
-    value: Reals = score * np.cos(angle) + slope * np.sin(angle)
+    """The score curve f(phi) above, in the precision of its arguments, of NumPy or PyTorch."""
+    xp = functions_for(stop)
+    angle = xp.minimum(phi, stop)
+    value: Reals = score * xp.cos(angle) + slope * xp.sin(angle)
     return value

@@ -21,11 +21,8 @@ def ray_leaves(begun: Begun, listed: Listed, k: int, *, flat: bool) -> list[Leaf
     line, column, curves, at, ahead = listed
     label = begun.first_label
     of_label = begun.labelled.some(label)
-    low, high = (
-        values[at].astype(np.float64) - theirs[line]
-        for values, theirs in ((curves.at_low, of_label.at_low), (curves.at_high, of_label.at_high))
-    )
-    rays = Rays(line, low, high, curves.slack[at].astype(np.float64) + of_label.slack[line])
+    ends = (values[at].astype(np.float64) for values in (curves.at_low, curves.at_high, curves.slack))
+    rays = Rays.beside(of_label, line, *ends)
     kept, ahead = overtaking(rays, ahead, k)
     closer = flat & (begun.bars.high - begun.bars.low > _NARROW)[line[kept]]
     whole, kept = kept[~closer], kept[closer]

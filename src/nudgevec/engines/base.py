@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from nudgevec.columns import Columns
 from nudgevec.lines import Bars, Mask
+from nudgevec.overtaking import Lone
 from nudgevec.parallel import slices
 from nudgevec.rows import Floats, Ints
 from nudgevec.tiles import Singles, Tile
@@ -80,9 +81,10 @@ class Met(NamedTuple):
 class Meeting(Protocol):
     """A filter for the documents that move."""
 
-    def among(self, queries: Floats, bars: Bars, k: int) -> Met:
+    def among(self, queries: Floats, bars: Bars, lone: Lone, k: int) -> Met:
         """The columns that may matter to each query, and some more, in the order of the queries. Where they are many,
-        those below what k columns never fall below are left out too."""
+        those below what k columns never fall below are left out too. Where it is sooner told here than later, so are
+        those that do not matter beside the only label of a query."""
 
 
 class Engine(Protocol):

@@ -8,25 +8,22 @@ on CPU tensors, slowly, which is how it is tested where there is no GPU.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from nudgevec import parallel
 from nudgevec.columns import Columns
-from nudgevec.engines.base import Met, Result, Survivors, many
-from nudgevec.engines.pytorch import import_torch
+from nudgevec.engines.base import Result, Survivors
+from nudgevec.engines.device_meeting import DeviceMeeting
+from nudgevec.engines.pytorch import full_precision, import_torch
 from nudgevec.engines.transfers import arriving
-from nudgevec.lines import Bars, Levels
 from nudgevec.rows import Floats
-from nudgevec.tiles import UNIT_ROUNDOFF, Singles, Tile, error_of
+from nudgevec.tiles import UNIT_ROUNDOFF, Tile, error_of
 
 # One tile: so many bytes of float32 vectors, and scores in bfloat16.
 _TILE_BYTES = 96 << 20
@@ -39,8 +36,6 @@ _HOST_PAIRS = 1 << 12
 _BFLOAT16_ROUNDING = 2.0**-8
 # New documents per query and tile that count for its floor.
 _LISTED = 256
-# Moving documents sent to the device at a time.
-_SENT = 1 << 14
 _FINISHERS = 8
 
 
@@ -166,7 +161,7 @@ class DeviceSieve:
         for begin in range(0, len(self.best), step):
             part = slice(begin, begin + step)
             # Documents by rows: maxima of stretches of them are found three times as fast as along a row.
-            with _full_precision(torch):
+            with full_precision(torch):
                 scores = torch.mm(coarse, self.coarse[part].T)
             if padding:
                 scores[len(rows) :] = -torch.inf
@@ -218,90 +213,3 @@ class DeviceSieve:
         table = torch.full((len(best), width), -torch.inf, device=self.device)
         table[query[some], place[some]] = score[some]
         self.best[part] = torch.cat([best, table], dim=1).topk(self.k, dim=1).values
-
-
-class DeviceMeeting:
-    """Filters moving documents with two float32 products on the device, many queries at a time."""
-
-    def __init__(self, columns: Columns, device: Any) -> None:
-        torch = import_torch()
-
-        def sent(values: npt.NDArray[Any]) -> Any:
-            return torch.from_numpy(values).to(device)
-
-        self.torch, self.device, self.turns = torch, device, columns.turns
-        motion, units, (cosine, sine) = columns.motion, columns.motion.units, columns.motion.stopping
-        self.first, self.last = torch.empty((2, *motion.direction.shape), device=device)
-        for part in parallel.slices(len(motion), _SENT):
-            start = sent(motion.start[part]).double() / sent(units[part, None])
-            self.first[part] = start
-            self.last[part] = sent(cosine[part, None]) * start + sent(sine[part, None]) * sent(motion.direction[part])
-        self.bulge, self.slack = sent(columns.bulge), sent(columns.slack)
-
-    def among(self, queries: Floats, bars: Bars, k: int) -> Met:
-        torch = self.torch
-        asked = torch.from_numpy(queries).to(self.device).float()
-        with _full_precision(torch):
-            first, last = asked @ self.first.T, asked @ self.last.T
-        over = self._over(first, last, bars.way) if self.turns else self._between(first, last, bars)
-        lines = np.flatnonzero((over.sum(dim=1) > many(k)).cpu().numpy())
-        if len(lines):
-            there = torch.from_numpy(lines).to(self.device)
-            over[there] &= self._closer(first[there], last[there], bars.way.at(lines), k)
-        query, column = over.nonzero(as_tuple=True)
-        places = torch.stack([query, column]).cpu().numpy()
-        scores = torch.stack([first[query, column], last[query, column]]).cpu().numpy()
-        return Met(*places, *scores)
-
-    def _over(self, first: Any, last: Any, level: Levels) -> Any:
-        """Where a column may come above the level."""
-        low_bar, high_bar = (self._beside(each) for each in level)
-        if self.turns:
-            bound = (self.torch.maximum(first, last) + self.slack) * self.bulge
-            return bound >= self.torch.where(low_bar > 0, low_bar, -self.torch.inf)
-        return (first + self.slack >= low_bar) | (last + self.slack >= high_bar)
-
-    def _between(self, first: Any, last: Any, bars: Bars) -> Any:
-        """Where straight rays may come above a label between the angles of their lines. Scores are joined there from
-        both ends in few passes: these take about as long as the products."""
-
-        def over(angle: Floats, level: Singles) -> Any:
-            of_first, of_last = self._beside(np.cos(angle)), self._beside(np.sin(angle))
-            most = self.torch.addcmul(self.slack, first, of_first).addcmul_(last, of_last)
-            return most >= self._beside(level)
-
-        return over(bars.low, bars.labels.low) | over(bars.high, bars.labels.high)
-
-    def _beside(self, values: npt.NDArray[Any]) -> Any:
-        """Values of lines, to be used with all columns of a line."""
-        return self.torch.from_numpy(values.astype(np.float32, copy=False)).to(self.device)[:, None]
-
-    def _closer(self, first: Any, last: Any, level: Levels, k: int) -> Any:
-        """The same as ``_over`` for crowded lines, given what k columns reach there."""
-        reached = self._kth_largest(self.torch.minimum(first, last) - self.slack, k)
-        return self._over(first, last, level.raised(reached.cpu().numpy()))
-
-    def _kth_largest(self, lower: Any, k: int) -> Any:
-        """A height that at least k columns are above, as ``lines.kth_largest``."""
-        queries, columns = lower.shape
-        if columns < k:
-            return self.torch.full((queries,), -self.torch.inf, device=self.device)
-        length = max(1, columns // max(512, 8 * k))
-        whole = lower[:, : columns // length * length].reshape(queries, -1, length).amax(dim=2)
-        return whole.topk(k, dim=1).values[:, -1]
-
-
-@contextmanager
-def _full_precision(torch: Any) -> Iterator[None]:
-    """Products as our bounds assume them: float32 stays float32, and sums are kept in it."""
-    settings = torch.backends.cuda.matmul
-    with _precision:  # the settings are those of the whole process
-        saved = settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction
-        settings.allow_tf32 = settings.allow_bf16_reduced_precision_reduction = False
-        try:
-            yield
-        finally:
-            settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction = saved
-
-
-_precision = threading.Lock()

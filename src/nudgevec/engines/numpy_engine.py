@@ -12,6 +12,7 @@ from nudgevec import parallel
 from nudgevec.columns import Columns
 from nudgevec.engines.base import Meeting, Met, Result, Survivors, crowded, handfuls, kth_reached
 from nudgevec.lines import Bars, Levels, Mask, all_true, entries, kth_largest, split_up
+from nudgevec.overtaking import Lone
 from nudgevec.parallel import everywhere, ordered, slices
 from nudgevec.rows import Floats, Ints
 from nudgevec.scratch import Scratch
@@ -133,7 +134,7 @@ class NumpyMeeting:
         least, most = columns.slack.min(initial=np.inf), columns.slack.max(initial=0)
         self.lowered_by = most if most < _EVEN * least else np.float32(0)
 
-    def among(self, queries: Floats, bars: Bars, k: int) -> Met:
+    def among(self, queries: Floats, bars: Bars, lone: Lone, k: int) -> Met:
         parts = slices(len(queries), max(_FEWEST_QUERIES, _MEETING_SCORES // max(1, len(self.columns))))
         return Met.joined(
             [met for part in parts for met in self._some(queries[part], bars.way.at(part), part.start, k)]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -46,6 +49,22 @@ def multiplies_integers() -> bool:
     largest = torch.full((64, 512), 127, dtype=torch.int8)
     products = [torch._int_mm(largest, (sign * largest).T) for sign in (1, -1)]
     return all(bool((each == sign * 512 * 127**2).all()) for each, sign in zip(products, (1, -1), strict=True))
+
+
+@contextmanager
+def full_precision(torch: Any) -> Iterator[None]:
+    """Products as our bounds assume them: float32 stays float32, and sums are kept in it."""
+    settings = torch.backends.cuda.matmul
+    with _precision:  # the settings are those of the whole process
+        saved = settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction
+        settings.allow_tf32 = settings.allow_bf16_reduced_precision_reduction = False
+        try:
+            yield
+        finally:
+            settings.allow_tf32, settings.allow_bf16_reduced_precision_reduction = saved
+
+
+_precision = threading.Lock()
 
 
 def pair_products(left: Singles, i: Ints, right: Singles, j: Ints) -> Singles:

@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nudgevec.columns import Columns
+from nudgevec.columns import Columns, between
 from nudgevec.engines.base import Met, crowded
 from nudgevec.engines.integers import Asked, Rounded, Whole, in_units, put_rounded, unit_for
 from nudgevec.engines.numpy_engine import NumpyMeeting
 from nudgevec.engines.pytorch import import_torch, pair_products
 from nudgevec.lines import Bars, Levels, Mask, all_true, kth_largest, split_up
+from nudgevec.overtaking import Lone
 from nudgevec.parallel import everywhere, slices
 from nudgevec.rows import Floats, Ints
 from nudgevec.scratch import Scratch
@@ -67,25 +68,36 @@ class TorchMeeting:
         everywhere(fill, len(rows))
         return End(Rounded(import_torch().from_numpy(whole), unit, off.max()), 1.001 * length.max())
 
-    def among(self, queries: Floats, bars: Bars, k: int) -> Met:
+    def among(self, queries: Floats, bars: Bars, lone: Lone, k: int) -> Met:
         if not self.tells_apart:
-            return self.closer.among(queries, bars, k)
-        asked, single = Asked(queries), queries.astype(np.float32)
-        found = []
+            return self.closer.among(queries, bars, lone, k)
+        asked, found = Asked(queries), []
         for part in slices(len(self.columns), _DOCUMENTS):
-            pairs = self._found(asked, bars, part, k)
-            if pairs is None:
+            some = self._found(asked, bars, part, k)
+            if some is None:
                 self.tells_apart = False
-                return self.closer.among(queries, bars, k)
-            query, place = pairs
-            ends = (pair_products(rows[part], place, single, query) for rows in self.columns.ends)
-            found.append(Met(query, place + part.start, *ends))
+                return self.closer.among(queries, bars, lone, k)
+            found.append(some)
         met = Met.joined(found)
-        return met.where(sorted_places(met.query))
+        del found
+        if not self.columns.turns and lone.alone.any():
+            met = met.where(self._worth_scoring(met, asked, bars, lone, k))
+        single = queries.astype(np.float32)
+        ends = (pair_products(rows, met.column, single, met.query) for rows in self.columns.ends)
+        return Met(met.query, met.column, *ends).where(sorted_places(met.query))
 
-    def _found(self, asked: Asked, bars: Bars, part: slice, k: int) -> tuple[Ints, Ints] | None:
-        """The queries and documents, some of the latter, that may matter to each other, in the order of the documents;
-        None where too many may."""
+    def _worth_scoring(self, met: Met, asked: Asked, bars: Bars, lone: Lone, k: int) -> Ints:
+        """Which straight rays may matter beside the only label of a line, too. Scores are the highest they may be."""
+        angles, query = (bars.low, bars.high), met.query
+        off = [self._off(asked, end) for end in self.ends]
+        off = [between(angle, slice(None), *off).astype(np.float32) for angle in angles]
+        heights = (between(angle, query, met.first, met.last) for angle in angles)
+        low, high = (height - lost[query] for height, lost in zip(heights, off, strict=True))
+        return np.flatnonzero(lone.worth_scoring(query, low, high, np.maximum(*off)[query], k))
+
+    def _found(self, asked: Asked, bars: Bars, part: slice, k: int) -> Met | None:
+        """The queries and documents, some of the latter, that may matter to each other, in the order of the documents,
+        with the highest their scores may be; None where too many may."""
         ends = [self._heights(asked, part, *each) for each in zip(("scores", "last"), self.ends, strict=True)]
         bulge = self.columns.bulge[part]
         over = self._over(ends, bars.way, self.scratch.room("over", ends[0].table.shape, np.bool_))
@@ -101,17 +113,20 @@ class TorchMeeting:
             return None
         place, query = split_up(found, over.shape[1])
         first, last = (each.at_most(found, query) / bulge[place] for each in ends)
-        may = np.flatnonzero(self.columns.matter(query, place + part.start, first, last, bars))
-        return query[may], place[may]
+        met = Met(query, place + part.start, first, last)
+        return met.where(np.flatnonzero(self.columns.matter(*met, bars)))
 
     def _heights(self, asked: Asked, part: slice, name: str, end: End) -> Heights:
         documents = end.rounded.part(part)
         every = slice(0, len(asked.unit))
         table = self.scratch.room(name, (len(documents.rows), every.stop), np.int32)
         asked.products(every, documents, table)
-        # A fiftieth more covers the rounding of the bound, and a millionth that of scores to float32.
-        off = 1.02 * (asked.off(documents, end.longest) + self.slack) + 1e-6 * end.longest
-        return Heights(table, asked.unit * documents.unit, off)
+        return Heights(table, asked.unit * documents.unit, self._off(asked, end))
+
+    def _off(self, asked: Asked, end: End) -> Floats:
+        """What scores of each query are off by at most. A fiftieth more covers the rounding of the bound, and a
+        millionth that of scores to float32."""
+        return 1.02 * (asked.off(end.rounded, end.longest) + self.slack) + 1e-6 * end.longest
 
     def _over(self, ends: list[Heights], level: Levels, over: Mask) -> Mask:
         """Where a document may come above the level."""

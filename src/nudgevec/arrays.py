@@ -1,0 +1,14 @@
+"""Arrays of NumPy or of PyTorch: what is decided about pairs is written once, and runs where their scores are."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+
+def functions_for(array: Any) -> Any:
+    """The module whose functions work on this array. Where both have one of a name, it does the same; what is used of
+    them takes arrays of one kind only."""
+    return np if isinstance(array, (np.ndarray, np.generic)) else sys.modules["torch"]
