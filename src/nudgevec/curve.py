@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.motion import Motion
+from nudgevec.parallel import slices
 from nudgevec.rows import Floats
-from nudgevec.sorting import distinct
 from nudgevec.sweep import Steps
 
 # Radians; rounding a unit vector to float32 turns it by up to about 1e-7.
 RESOLUTION = 1e-6
+# Plateaus looked at, at a time.
+_AT_A_TIME = 4096
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,21 +93,10 @@ def choose(curve: Curve, angles: Floats, steps: Steps, motion: Motion, guard: fl
     that. With the default of 1, one query that gets better is no reason to move documents; two and no
     loser are. 0 switches the guard off.
     """
-    # Crossings that cancel in the sum leave no edge on the curve but are still to be kept away from.
-    # Where every document has arrived, larger angles are all the same and make no gap wider.
-    crossings = distinct(np.concatenate([angles[:-1], steps.crossings]))
-    crossings = crossings[crossings < motion.end]
-    last = motion.span if motion.span > crossings[-1] + RESOLUTION else motion.end
-    crossings = np.append(crossings, last)
-    gap = np.diff(crossings)
-    plateau_of = np.searchsorted(angles, crossings[:-1], side="right") - 1
-    height = np.where(gap > min(RESOLUTION, gap.max()) * (1 - 1e-9), curve.values[plateau_of], -np.inf)
-    best = float(height.max())
+    place, phi = _safest(curve.values, angles, steps.crossings, motion)
+    best = float(curve.values[place])
     if best <= curve.at_zero:
         return Choice(0.0, (0.0, 0.0), curve.at_zero, curve.at_zero, 0.0, 0.0)
-    widest = int(np.argmax(np.where(height == best, gap, 0)))
-    place = int(plateau_of[widest])
-    phi = float(crossings[widest] + crossings[widest + 1]) / 2
     gamma = motion.gamma(phi)
 
     gain = steps.per_query(phi) - steps.at_zero * steps.unit
@@ -115,3 +106,51 @@ def choose(curve: Curve, angles: Floats, steps: Steps, motion: Motion, guard: fl
         return Choice(0.0, (0.0, 0.0), curve.at_zero, curve.at_zero, evidence, gamma)
     plateau = (float(curve.edges[place]), float(curve.edges[place + 1]))
     return Choice(gamma, plateau, curve.at_zero, best, evidence, gamma)
+
+
+def _safest(values: Floats, angles: Floats, crossings: Floats, motion: Motion) -> tuple[int, float]:
+    """The highest plateau with a gap that is wide enough (of several, the one with the widest), and the middle of that.
+
+    Crossings that cancel in the sum leave no edge on the curve but are still to be kept away from. Where every document
+    has arrived, larger angles are all the same and make no gap wider.
+    """
+    crossings = crossings[: np.searchsorted(crossings, motion.end)]
+    left, right = angles[:-1], angles[1:].copy()
+    final = max(left[-1], crossings.max(initial=0.0))
+    right[-1] = motion.span if motion.span > final + RESOLUTION else motion.end
+    enough = RESOLUTION * (1 - 1e-9)
+    wide = np.flatnonzero(right - left > enough)
+    # The highest first, a few at a time: one of these will nearly always do.
+    by_height = wide[np.argsort(-values[wide], kind="stable")]
+    for part in slices(len(by_height), _AT_A_TIME):
+        some = by_height[part]
+        gap, _ = _widest_gaps(left[some], right[some], crossings)
+        if (gap > enough).any():
+            some = wide[values[wide] == values[some[gap > enough]].max()]
+            break
+    else:
+        # There is none: then they may be as narrow as they are.
+        some = np.arange(len(values))
+        gap, _ = _widest_gaps(left, right, crossings)
+        some = some[gap > gap.max() * (1 - 1e-9)]
+        some = some[values[some] == values[some].max()]
+    gap, middle = _widest_gaps(left[some], right[some], crossings)
+    widest = int(np.argmax(gap))
+    return int(some[widest]), float(middle[widest])
+
+
+def _widest_gaps(left: Floats, right: Floats, crossings: Floats) -> tuple[Floats, Floats]:
+    """The width and the middle of the widest gap between crossings on each of some plateaus."""
+    begin, end = np.searchsorted(crossings, left, side="right"), np.searchsorted(crossings, right, side="left")
+    # The borders of each plateau one after the other: its left end, crossings, its right end.
+    count = end - begin + 2
+    first, last = np.cumsum(count) - count, np.cumsum(count) - 1
+    place = np.arange(int(count.sum())) + np.repeat(begin - 1 - first, count)
+    border = np.append(crossings, 0.0)[np.minimum(place, len(crossings))]
+    border[first], border[last] = left, right
+    gap = np.diff(border, append=0.0)
+    gap[last] = -1.0
+    widest = np.maximum.reduceat(gap, first)
+    at = np.flatnonzero(gap == np.repeat(widest, count))
+    at = at[np.searchsorted(at, first)]
+    return widest, (border[at] + border[at + 1]) / 2

@@ -8,7 +8,7 @@ the answer does not depend on block sizes, threads or the BLAS.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,12 +23,14 @@ from nudgevec.pairs import pair_dots
 from nudgevec.parallel import everywhere
 from nudgevec.rows import Array, Floats, Ints
 from nudgevec.sorting import sorted_places
-from nudgevec.tiles import tiles
+from nudgevec.tiles import Tile, tiles
 
 Scores = Callable[[Ints, Ints], Floats]
 """Of queries and rows, pair by pair."""
 Precedence = Callable[[Ints], npt.NDArray[Any]]
 """Sort keys of rows."""
+Later = Callable[[], Floats]
+"""A floor for each query, waited for."""
 
 # More documents than this are not kept in mind to be scored at the end.
 _MOST_KEPT = 1 << 20
@@ -94,10 +96,14 @@ def candidates(
     cosine: bool,
     skip: Ints | None = None,
     floor: Floats | None = None,
+    later: Later | None = None,
     engine: Engine,
 ) -> Candidates:
-    """The same documents and a few more: which of those that score about as much are the best has not been decided."""
-    return _shortlist(reader, queries, k, cosine, skip, floor, engine).candidates()
+    """The same documents and a few more: which of those that score about as much are the best has not been decided.
+
+    ``later`` tells a floor that is not known before, when all documents have been seen.
+    """
+    return _shortlist(reader, queries, k, cosine, skip, floor, engine, later=later).candidates()
 
 
 def _shortlist(
@@ -109,6 +115,7 @@ def _shortlist(
     floor: Floats | None,
     engine: Engine,
     precedence: Precedence | None = None,
+    later: Later | None = None,
 ) -> _Shortlist:
     """What a pass over the documents finds."""
     skip = np.empty(0, np.int64) if skip is None else np.sort(skip)
@@ -128,8 +135,12 @@ def _shortlist(
             low = high = pair_dots(queries, query, tile.block, place, cosine=cosine)
         return Bounded(query, tile.first + place, low, high).where(high >= shortlist.floor[query])
 
-    stream = tiles(reader, skip, sieve.first_width, sieve.width, cosine=cosine)
-    for some in sieve.scan(stream, shortlist.floor, finish):
+    def stream() -> Iterator[Tile]:
+        yield from tiles(reader, skip, sieve.first_width, sieve.width, cosine=cosine)
+        if later is not None:
+            shortlist.leave_out_below(later())
+
+    for some in sieve.scan(stream(), shortlist.floor, finish):
         shortlist.add(some)
     return shortlist
 
@@ -176,15 +187,22 @@ class _Shortlist:
     ) -> None:
         self.found = found
         self.scores, self.precedence = scores, precedence
-        self.lowest = np.float64(-np.inf) if floor is None else floor[:, None]
+        self.lowest: np.float64 | Floats = np.float64(-np.inf)
         # The k highest scores that are sure, the lowest of them first.
-        self.draft = np.maximum(found.score[:, ::-1], self.lowest)
+        self.draft = np.array(found.score[:, ::-1])
+        if floor is not None:
+            self.leave_out_below(floor)
         self.floor = self.draft[:, 0] if found.row.shape[1] else np.full(len(found.row), np.inf)
         # Queries whose floor has been raised. Where there is patience for many, the first need not raise it either.
         self.begun = np.full(len(found.row), patience >= 1)
         self.room = patience * found.row.size
         self.new: list[Bounded] = []
         self.kept: list[Bounded] = []
+
+    def leave_out_below(self, floor: Floats) -> None:
+        """From now on."""
+        self.lowest = floor[:, None]
+        np.maximum(self.draft, self.lowest, out=self.draft)
 
     def add(self, some: Bounded) -> None:
         if len(some.query) == 0:

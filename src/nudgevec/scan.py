@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from nudgevec.columns import Columns
 from nudgevec.corpus import Reader
 from nudgevec.engines.base import Engine, Meeting
-from nudgevec.nearest import Candidates, candidates, kth_score, nearest
+from nudgevec.nearest import Candidates, Later, candidates, kth_score, nearest
 from nudgevec.rows import Floats, Ints
 from nudgevec.sorting import distinct
 
@@ -30,6 +30,8 @@ class Scan:
         self.reader, self.queries, self.k = reader, queries, k
         self.cosine, self.engine = cosine, engine
         self.others: Callable[[], Candidates] | None = None
+        # What documents must come up to, as soon as it is known.
+        self.lowest: Future[Floats] = Future()
         self.background = ThreadPoolExecutor(2, "scan")
         self.labelled = distinct(labelled) if reader.streams or engine.at_once else labelled
         if reader.streams:
@@ -37,16 +39,27 @@ class Scan:
             others = self._pass(reader, skip=self.labelled)
             self.others = lambda: others
         elif engine.at_once:
-            self.others = self.background.submit(self._pass, reader, self.labelled).result
+            self.others = self.background.submit(self._pass, reader, self.labelled, later=self.lowest.result).result
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # A pass that still waits for it has nobody to tell what it has found.
+        self.lowest.cancel()
         self.background.shutdown()
 
-    def _pass(self, reader: Reader, skip: Ints | None = None, floor: Floats | None = None) -> Candidates:
-        return candidates(reader, self.queries, self.k, cosine=self.cosine, skip=skip, floor=floor, engine=self.engine)
+    def _pass(self, reader: Reader, skip: Ints, floor: Floats | None = None, later: Later | None = None) -> Candidates:
+        return candidates(
+            reader,
+            self.queries,
+            self.k,
+            cosine=self.cosine,
+            skip=skip,
+            floor=floor,
+            later=later,
+            engine=self.engine,
+        )
 
     def meeting(self, columns: Columns) -> Callable[[], Meeting]:
         """The engine's filter for documents that move, made while others go on where that leaves them the cores; what
@@ -57,20 +70,25 @@ class Scan:
         return lambda: meeting
 
     def still(self, moving: Ints, floor: Callable[[], Floats]) -> Candidates:
-        """The nearest of all documents but those in ``moving``, and a few more. The floor is asked for where the pass
-        has not begun: documents below it are not needed."""
+        """The nearest of all documents but those in ``moving``, and a few more. Those below the floor, which is asked
+        for where the pass has not ended, are not needed."""
         if self.others is None:
             return self._pass(self.reader, skip=moving, floor=floor())
+        if not self.reader.streams:
+            self.lowest.set_result(floor())
         others = self.others()
         rest = np.setdiff1d(self.labelled, moving, assume_unique=True)
         if len(rest) == 0:
             return others
+        floor_of_rest = kth_score(others.low, self.k)
+        if self.lowest.done():
+            floor_of_rest = np.maximum(floor_of_rest, self.lowest.result())
         joining = nearest(
             Reader(self.reader.take(rest)),
             self.queries,
             self.k,
             cosine=self.cosine,
-            floor=kth_score(others.low, self.k),
+            floor=floor_of_rest,
             engine=self.engine,
         )
         return Candidates(

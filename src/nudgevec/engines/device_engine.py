@@ -99,8 +99,7 @@ class DeviceSieve:
     def scan(self, tiles: Iterator[Tile], floor: Floats, finish: Callable[[Survivors], Result]) -> Iterator[Result]:
         """Where documents can be read again, survivors are finished at the end, when most of them are known not
         to be among the best; elsewhere by threads while the next tile is filtered."""
-        lowest = np.nextafter(floor.astype(np.float32), np.float32(-np.inf))
-        self.best.clamp_(min=self.torch.from_numpy(lowest).to(self.device)[:, None])
+        self._raise_to(floor)
         under_way: deque[list[Future[Result]]] = deque()
         waiting: list[tuple[Tile, Found]] = []
         with ThreadPoolExecutor(min(_FINISHERS, parallel.cores()), "nudgevec", parallel.begin_thread) as pool:
@@ -117,7 +116,13 @@ class DeviceSieve:
             for futures in under_way:
                 yield from (future.result() for future in futures)
             if waiting:
+                self._raise_to(floor)
                 yield from map(finish, self._fetched(waiting))
+
+    def _raise_to(self, floor: Floats) -> None:
+        """Forget scores below a floor."""
+        lowest = np.nextafter(floor.astype(np.float32), np.float32(-np.inf))
+        self.best.clamp_(min=self.torch.from_numpy(lowest).to(self.device)[:, None])
 
     def _fetched(self, some: list[tuple[Tile, Found]]) -> Iterator[Survivors]:
         """What was found in some tiles and is still good, on the host: all of it together, which takes less waiting."""
