@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from nudgevec.parallel import SOME, everywhere, hands
 from nudgevec.rows import Array, Floats, Ints, lengths_from, row_dots
 from nudgevec.scratch import wide_rows
+from nudgevec.sorting import begins
 
 # Pairs of vectors multiplied at a time: as many as fit in here, and more where there are many threads, which wait for
 # each other in between. Where pairs are few, in less: fresh memory takes longer to come than a larger room saves.
 _PAIR_BYTES = 1 << 21
 _PAIR_BYTES_PER_THREAD = 1 << 20
 _FEW_PAIR_BYTES = 7 << 17
+# Pairs of a block, where the same row comes so many times in a row on average, at least.
+_BLOCK = 8
+_LONG = 8
 # Pairs that a thread takes on at a time; for fewer than four times as many there is one thread only.
 _MANY_PAIRS = 1 << 11
 
@@ -30,21 +36,44 @@ def pair_dots(left: Array, i: Ints, right: Array, j: Ints, *, cosine: bool = Fal
 
 def dots_with_each(left: Array, i: Ints, rights: list[Array], j: Ints, *, squares: bool = False) -> list[Floats]:
     """The same with rows of several arrays, and ``squares``: of those of the last array with themselves."""
-    results = [np.empty(len(i)) for _ in range(len(rights) + squares)]
+    blocks = _Blocks.of(i)
+    width, dim = blocks.place.shape[1], left.shape[1]
+    tables = [np.empty(blocks.place.shape) for _ in range(len(rights) + squares)]
     room = max(_PAIR_BYTES, hands(SOME) * _PAIR_BYTES_PER_THREAD) if len(i) >= 4 * _MANY_PAIRS else _FEW_PAIR_BYTES
-    step = max(1, room // (8 * left.shape[1]))
+    step = max(1, room // (8 * dim * width))
     # Few rows are made float64 once, instead of for each of their pairs.
-    rights = [right.astype(np.float64, copy=False) if len(right) <= min(step, len(i)) else right for right in rights]
+    few = min(step * width, len(i))
+    rights = [right.astype(np.float64, copy=False) if len(right) <= few else right for right in rights]
 
     def multiply(part: slice) -> None:
         for begin in range(part.start, part.stop, step):
             some = slice(begin, min(begin + step, part.stop))
-            ones = wide_rows("rows", left, i[some])
-            for right, result in zip(rights, results, strict=False):
-                others = wide_rows("other rows", right, j[some])
-                row_dots(ones, others, result[some])
+            ones = wide_rows("rows", left, blocks.one[some])
+            for right, table in zip(rights, tables, strict=False):
+                others = wide_rows("other rows", right, j[blocks.place[some].ravel()]).reshape(-1, width, dim)
+                row_dots(ones[:, None], others, table[some])
             if squares:
-                row_dots(others, others, results[-1][some])
+                row_dots(others, others, tables[-1][some])
 
-    everywhere(multiply, len(i), _MANY_PAIRS, SOME)
-    return results
+    everywhere(multiply, len(blocks.one), max(1, _MANY_PAIRS // width), SOME)
+    return [table.ravel()[blocks.back] for table in tables]
+
+
+class _Blocks(NamedTuple):
+    """Pairs in blocks of equally many, whose first rows are the same and need be copied only once: these rows, and the
+    numbers of the pairs, of which the last one is repeated to fill a block; and where in the table each pair is."""
+
+    one: Ints
+    place: Ints
+    back: Ints
+
+    @classmethod
+    def of(cls, i: Ints) -> _Blocks:
+        first = np.flatnonzero(begins(i))
+        count = np.diff(first, append=len(i))
+        width = _BLOCK if len(i) >= _LONG * len(first) else 1
+        blocks = -(-count // width)
+        start = np.cumsum(blocks) - blocks
+        begin = width * np.arange(int(blocks.sum())) + np.repeat(first - width * start, blocks)
+        place = np.minimum(begin[:, None] + np.arange(width), np.repeat(first + count - 1, blocks)[:, None])
+        return cls(i[begin], place, np.arange(len(i)) + np.repeat(width * start - first, count))

@@ -43,14 +43,14 @@ def rows_of(vectors: Array, rows: Ints, out: Array | None = None) -> Array:
 
 
 def row_dots(left: Floats, right: Floats, out: Floats | None = None) -> Floats:
-    """Inner products row by row, each depending on its own two rows only.
+    """Inner products along the last axis, each depending on its own two rows only.
 
     Of rows longer than its buffer (8192 numbers) NumPy would add up pieces that depend on where the row is.
     """
-    dots: Floats = np.einsum("ij,ij->i", left[:, :_WIDEST], right[:, :_WIDEST], out=out)
-    for start in range(_WIDEST, left.shape[1], _WIDEST):
+    dots: Floats = np.einsum("...j,...j->...", left[..., :_WIDEST], right[..., :_WIDEST], out=out)
+    for start in range(_WIDEST, left.shape[-1], _WIDEST):
         some = slice(start, start + _WIDEST)
-        dots += np.einsum("ij,ij->i", left[:, some], right[:, some])
+        dots += np.einsum("...j,...j->...", left[..., some], right[..., some])
     return dots
 
 
