@@ -22,7 +22,7 @@ def ray_leaves(begun: Begun, listed: Listed, k: int, *, flat: bool) -> list[Leaf
     label = begun.first_label
     of_label = begun.labelled.some(label)
     ends = (values[at].astype(np.float64) for values in (curves.at_low, curves.at_high, curves.slack))
-    rays = Rays.beside(of_label, line, *ends)
+    rays = Rays(line, *ends).beside(of_label)
     kept, ahead = overtaking(rays, ahead, k)
     closer = flat & (begun.bars.high - begun.bars.low > _NARROW)[line[kept]]
     whole, kept = kept[~closer], kept[closer]

@@ -15,7 +15,7 @@ from nudgevec.engines.base import Met, many
 from nudgevec.engines.pytorch import full_precision, import_torch
 from nudgevec.lines import Bars, Levels
 from nudgevec.motion import peak
-from nudgevec.overtaking import Lone
+from nudgevec.overtaking import Lone, Rays
 from nudgevec.rows import Floats
 from nudgevec.tiles import Singles
 
@@ -63,8 +63,7 @@ class DeviceMeeting:
         slack, stop = self.slack[met.column], self.stop[met.column]
         first, last = ((end + slack).double() for end in (met.first, met.last))
         above = peak(first, last, stop) >= self._sent(bars.way.low)[met.query]
-        lone = lone.sent(self._sent)
-        return above & (ever_ahead(first, last, stop, lone.label, met.query) | ~lone.alone[met.query])
+        return above & ever_ahead(first, last, stop, lone.sent(self._sent).label, met.query)
 
     def _worth_scoring(self, met: Met, bars: Bars, lone: Lone, k: int) -> Any:
         """Which pairs of straight rays may matter beside the only label of their line."""
@@ -73,8 +72,8 @@ class DeviceMeeting:
             of_first, of_last = (self._beside(each)[met.query, 0] for each in (np.cos(angle), np.sin(angle)))
             return of_first * met.first + of_last * met.last
 
-        ends = between(bars.low), between(bars.high)
-        return lone.sent(self._sent).worth_scoring(met.query, *ends, self.slack[met.column], k)
+        rays = Rays(met.query, between(bars.low), between(bars.high), self.slack[met.column])
+        return lone.sent(self._sent).worth_scoring([rays], len(met.query), k)
 
     def _over(self, first: Any, last: Any, level: Levels) -> Any:
         """Where a column may come above the level."""

@@ -12,7 +12,7 @@ from nudgevec.engines.integers import Asked, Rounded, Whole, in_units, put_round
 from nudgevec.engines.numpy_engine import NumpyMeeting
 from nudgevec.engines.pytorch import import_torch, pair_products
 from nudgevec.lines import Bars, Levels, Mask, all_true, kth_largest, split_up
-from nudgevec.overtaking import Lone
+from nudgevec.overtaking import HANDFUL, Lone, Rays
 from nudgevec.parallel import everywhere, slices
 from nudgevec.rows import Floats, Ints
 from nudgevec.scratch import Scratch
@@ -80,7 +80,7 @@ class TorchMeeting:
             found.append(some)
         met = Met.joined(found)
         del found
-        if not self.columns.turns and lone.alone.any():
+        if not self.columns.turns and np.isfinite(lone.label.slack).any():
             met = met.where(self._worth_scoring(met, asked, bars, lone, k))
         single = queries.astype(np.float32)
         ends = (pair_products(rows, met.column, single, met.query) for rows in self.columns.ends)
@@ -88,12 +88,16 @@ class TorchMeeting:
 
     def _worth_scoring(self, met: Met, asked: Asked, bars: Bars, lone: Lone, k: int) -> Ints:
         """Which straight rays may matter beside the only label of a line, too. Scores are the highest they may be."""
-        angles, query = (bars.low, bars.high), met.query
-        off = [self._off(asked, end) for end in self.ends]
+        angles, off = (bars.low, bars.high), [self._off(asked, end) for end in self.ends]
         off = [between(angle, slice(None), *off).astype(np.float32) for angle in angles]
-        heights = (between(angle, query, met.first, met.last) for angle in angles)
-        low, high = (height - lost[query] for height, lost in zip(heights, off, strict=True))
-        return np.flatnonzero(lone.worth_scoring(query, low, high, np.maximum(*off)[query], k))
+
+        def rays(query: Ints, _: Ints, first: Singles, last: Singles) -> Rays:
+            heights = (between(angle, query, first, last) for angle in angles)
+            low, high = (height - lost[query] for height, lost in zip(heights, off, strict=True))
+            return Rays(query, low, high, np.maximum(*off)[query])
+
+        handfuls = (rays(*met.where(part)) for part in slices(len(met.query), HANDFUL))
+        return np.flatnonzero(lone.worth_scoring(handfuls, len(met.query), k))
 
     def _found(self, asked: Asked, bars: Bars, part: slice, k: int) -> Met | None:
         """The queries and documents, some of the latter, that may matter to each other, in the order of the documents,
