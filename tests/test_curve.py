@@ -26,11 +26,11 @@ def slowly(values, angles, crossings, motion):
     return plateau, middle
 
 
-@pytest.mark.parametrize("at_a_time", [1, 3, 4096])
+@pytest.mark.parametrize("some", [1, 3, 4096])
 @pytest.mark.parametrize("widest", [1.0, 20 * RESOLUTION, 0.01 * RESOLUTION])
 @pytest.mark.parametrize("seed", range(20))
-def test_the_safest_place(seed, widest, at_a_time, monkeypatch):
-    monkeypatch.setattr(curve, "_AT_A_TIME", at_a_time)
+def test_the_safest_place(seed, widest, some, monkeypatch):
+    monkeypatch.setattr(curve, "_SOME", some)
     random = np.random.default_rng(seed)
     edges = np.append(0.0, np.sort(widest * random.random(random.integers(0, 30))))
     values = random.integers(0, 6, len(edges)) / 6

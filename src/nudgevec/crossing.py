@@ -80,27 +80,30 @@ def crossing(rays: Rays, ahead: Ints, lines: Ints, k: int) -> Crossing:
 
 def _above(low: Floats, high: Floats, level: Floats) -> Part:
     """Between which parts of the way rays are above a level: from 0, or up to 1, or never (from 1 up to 0)."""
-    part = np.zeros(len(low))
-    np.divide(low - level, low - high, out=part, where=low != high)
-    part = np.clip(part, 0.0, 1.0)
-    first, last = low > level, high > level
-    begin = np.where(first, 0.0, np.where(last, part, 1.0))
-    end = np.where(last, 1.0, np.where(first, part, 0.0))
+    # As sums and products, which take less time than to choose one by one.
+    part = np.clip((low - level) / (low - high + (low == high)), 0.0, 1.0)
+    not_first, not_last = (low <= level).astype(np.float64), (high <= level).astype(np.float64)
+    begin = not_first * (part + not_last * (1 - part))
+    end = 1 - not_last * (1 - part + not_first * part)
     return begin, end
 
 
 def _changes(line: Ints, sure: Part, maybe: Part, lines: Ints) -> tuple[Ints, Floats, Ints, Ints]:
     """Parts of the way from which on, up to the next one, a number of documents is surely ahead, and may be ahead:
     (line, part, least, most), sorted, of each line from 0 on."""
-    nobody = np.zeros(len(lines), np.int64)
-    at, where, least, most = [lines], [np.zeros(len(lines))], [nobody], [nobody]
-    for (begin, end), of_least, of_most in ((sure, 1, 0), (maybe, 0, 1)):
-        there = np.flatnonzero(begin < end)
-        for part, some, step in ((begin, there, 1), (end, there[end[there] < 1], -1)):
-            at.append(line[some])
-            where.append(part[some])
-            least.append(np.full(len(some), step * of_least))
-            most.append(np.full(len(some), step * of_most))
+    at, where = [lines], [np.zeros(len(lines))]
+    least: list[Ints] = []
+    most: list[Ints] = []
+    for (begin, end), changing, same in ((sure, least, most), (maybe, most, least)):
+        # How many are there from the beginning, then what changes.
+        there = begin < end
+        changing.insert(0, np.bincount(line[there & (begin == 0)], minlength=lines[-1] + 1)[lines])
+        for part, some, step in ((begin, there & (begin > 0), 1), (end, there & (end < 1), -1)):
+            which = np.flatnonzero(some)
+            at.append(line[which])
+            where.append(part[which])
+            changing.append(np.full(len(which), step))
+            same.append(np.zeros(len(which), np.int64))
     return _summed(np.concatenate(at), np.concatenate(where), np.concatenate(least), np.concatenate(most))
 
 

@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.motion import Motion
-from nudgevec.parallel import slices
 from nudgevec.rows import Floats
 from nudgevec.sweep import Steps
 
 # Radians; rounding a unit vector to float32 turns it by up to about 1e-7.
 RESOLUTION = 1e-6
-# Plateaus looked at, at a time.
-_AT_A_TIME = 4096
+# Plateaus looked at first.
+_SOME = 4096
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -120,20 +119,14 @@ def _safest(values: Floats, angles: Floats, crossings: Floats, motion: Motion) -
     right[-1] = motion.span if motion.span > final + RESOLUTION else motion.end
     enough = RESOLUTION * (1 - 1e-9)
     wide = np.flatnonzero(right - left > enough)
-    # The highest first, a few at a time: one of these will nearly always do.
-    by_height = wide[np.argsort(-values[wide], kind="stable")]
-    for part in slices(len(by_height), _AT_A_TIME):
-        some = by_height[part]
+    # One of the highest will nearly always do. Where there is none at all, gaps may be as narrow as they are.
+    highest = wide[np.argpartition(values[wide], -_SOME)[-_SOME:]] if len(wide) > _SOME else wide[:0]
+    for some in highest, wide, np.arange(len(values)):
         gap, _ = _widest_gaps(left[some], right[some], crossings)
-        if (gap > enough).any():
-            some = wide[values[wide] == values[some[gap > enough]].max()]
+        if gap.max(initial=0.0) > enough:
             break
-    else:
-        # There is none: then they may be as narrow as they are.
-        some = np.arange(len(values))
-        gap, _ = _widest_gaps(left, right, crossings)
-        some = some[gap > gap.max() * (1 - 1e-9)]
-        some = some[values[some] == values[some].max()]
+    best = values[some[gap > min(enough, gap.max() * (1 - 1e-9))]].max()
+    some = np.flatnonzero(values == best)
     gap, middle = _widest_gaps(left[some], right[some], crossings)
     widest = int(np.argmax(gap))
     return int(some[widest]), float(middle[widest])
@@ -141,6 +134,8 @@ def _safest(values: Floats, angles: Floats, crossings: Floats, motion: Motion) -
 
 def _widest_gaps(left: Floats, right: Floats, crossings: Floats) -> tuple[Floats, Floats]:
     """The width and the middle of the widest gap between crossings on each of some plateaus."""
+    if len(left) == 0:
+        return left, right
     begin, end = np.searchsorted(crossings, left, side="right"), np.searchsorted(crossings, right, side="left")
     # The borders of each plateau one after the other: its left end, crossings, its right end.
     count = end - begin + 2

@@ -11,7 +11,7 @@ import numpy as np
 from nudgevec.columns import Columns
 from nudgevec.corpus import Reader
 from nudgevec.engines.base import Engine, Meeting
-from nudgevec.nearest import Candidates, Later, candidates, kth_score, nearest
+from nudgevec.nearest import Candidates, Later, Nearest, candidates, kth_score, nearest
 from nudgevec.rows import Floats, Ints
 from nudgevec.sorting import distinct
 
@@ -74,23 +74,25 @@ class Scan:
         for where the pass has not ended, are not needed."""
         if self.others is None:
             return self._pass(self.reader, skip=moving, floor=floor())
-        if not self.reader.streams:
-            self.lowest.set_result(floor())
-        others = self.others()
         rest = np.setdiff1d(self.labelled, moving, assume_unique=True)
-        if len(rest) == 0:
+        if self.reader.streams:
+            others = self.others()
+            return self._joined(others, rest, self._nearest(rest, kth_score(others.low, self.k)))
+        self.lowest.set_result(floor())
+        # While the pass goes on.
+        joining = self._nearest(rest, self.lowest.result())
+        return self._joined(self.others(), rest, joining)
+
+    def _nearest(self, rows: Ints, floor: Floats) -> Nearest | None:
+        """The nearest of some documents, if there are any."""
+        if len(rows) == 0:
+            return None
+        reader = Reader(self.reader.take(rows))
+        return nearest(reader, self.queries, self.k, cosine=self.cosine, floor=floor, engine=self.engine)
+
+    def _joined(self, others: Candidates, rest: Ints, joining: Nearest | None) -> Candidates:
+        if joining is None:
             return others
-        floor_of_rest = kth_score(others.low, self.k)
-        if self.lowest.done():
-            floor_of_rest = np.maximum(floor_of_rest, self.lowest.result())
-        joining = nearest(
-            Reader(self.reader.take(rest)),
-            self.queries,
-            self.k,
-            cosine=self.cosine,
-            floor=floor_of_rest,
-            engine=self.engine,
-        )
         return Candidates(
             row=np.concatenate([others.row, np.where(joining.row >= 0, rest[joining.row], -1)], axis=1),
             low=np.concatenate([others.low, joining.score], axis=1),
