@@ -276,15 +276,20 @@ def _joined(parts: list[Bounded]) -> Bounded:
 
 def _raise(draft: Floats, query: Ints, score: Floats) -> None:
     """Put new scores among the highest of their queries, in place."""
-    changed, order, layout = _lines(query, len(draft))
-    scores = np.concatenate([draft[changed], layout.table(score[order], -np.inf)], axis=1)
-    kth = layout.shape[1]
+    count = np.bincount(query, minlength=len(draft))
+    changed = np.flatnonzero(count)
+    count = count[changed]
+    end = np.cumsum(count)
+    score = score[sorted_places(query)]
 
     def keep_highest(part: slice) -> None:
+        lines, some = changed[part], count[part]
+        layout = Layout(np.repeat(np.arange(len(lines)), some), len(lines))
+        new = layout.table(score[end[part.start] - some[0] : end[part.stop - 1]], -np.inf)
         # Short lines are sorted faster than parted.
-        draft[changed[part]] = np.sort(scores[part], axis=1)[:, kth:]
+        draft[lines] = np.sort(np.concatenate([draft[lines], new], axis=1), axis=1)[:, new.shape[1] :]
 
-    everywhere(keep_highest, len(changed), _at_a_time(scores))
+    everywhere(keep_highest, len(changed), 1 + _SORTED // (draft.shape[1] + int(count.max(initial=0))))
 
 
 def _merge(
