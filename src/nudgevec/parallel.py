@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import chain, islice
 from typing import TypeVar
 
@@ -121,6 +121,12 @@ def meanwhile(function: Callable[[], Result]) -> Callable[[], Result]:
 
     threading.Thread(target=call, name=_NAME, daemon=True).start()
     return future.result
+
+
+def single_threaded() -> AbstractContextManager[None]:
+    """Every product runs on the thread that asks for it, even where that is the only one: a library's own threads would
+    wait in a loop for the next product, and keep a core from ours meanwhile."""
+    return _products.single_threaded()
 
 
 def hands(threads: int = FEW) -> int:

@@ -24,7 +24,7 @@ from nudgevec.judged import Judged, count_shared, judged
 from nudgevec.labels import Labels
 from nudgevec.metrics import Metric
 from nudgevec.motion import Motion, packed, sliding, turning
-from nudgevec.parallel import SOME, everywhere
+from nudgevec.parallel import SOME, everywhere, single_threaded
 from nudgevec.patch import Patch
 from nudgevec.queries import Queries
 from nudgevec.rows import Floats, lengths, unit_rows
@@ -203,8 +203,9 @@ class NudgeN:
 
     def _choose(self, scan: Scan, motion: Motion, answers: Labels, metric: Metric) -> tuple[Curve, Choice]:
         """Sweep, choose."""
-        cutter = Cutter(motion, scan, answers, metric.k, flat=metric.flat)
-        steps = sweep(cutter, answers, metric, motion.end)
+        with single_threaded():
+            cutter = Cutter(motion, scan, answers, metric.k, flat=metric.flat)
+            steps = sweep(cutter, answers, metric, motion.end)
         curve, angles = trace(steps, motion)
         choice = choose(curve, angles, steps, motion, self.guard)
         if choice.gamma == 0 and choice.best_gamma > 0:
