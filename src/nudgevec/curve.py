@@ -16,7 +16,7 @@ from nudgevec.sweep import Steps
 # Radians; rounding a unit vector to float32 turns it by up to about 1e-7.
 RESOLUTION = 1e-6
 # Plateaus looked at first.
-_SOME = 4096
+_SOME = 256
 
 
 @dataclass(frozen=True, eq=False, repr=False)

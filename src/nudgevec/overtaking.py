@@ -27,9 +27,10 @@ _ROOM = 1e-9
 _ROUNDED = 1e-6
 # Less than this is no change.
 _SMALLEST = 1e-30
-# Of the way: as many as there are documents to count, within these.
+# Of the way: as many for each line as there are documents to count, within these; for few lines more.
 _PARTS = 256
-_FEWEST_PARTS = 64
+_FEWEST_PARTS = 16
+_COUNTED = 1 << 12
 
 
 class Rays(NamedTuple):
@@ -67,7 +68,7 @@ def _told_apart(handfuls: Iterable[Rays], count: int, ahead: Ints, k: int) -> tu
     """Which documents matter, if only to tell that the label is out of the top k, which others are ahead of it all the
     way, and in which lines it is never in. They come a few at a time, ``count`` in all. Of NumPy or PyTorch."""
     lines = len(ahead)
-    parts = max(_FEWEST_PARTS, min(_PARTS, count // (2 * lines)))
+    parts = max(_FEWEST_PARTS, min(_PARTS, max(count, _COUNTED) // (2 * lines)))
     seen = [_Seen.of(rays, parts) for rays in handfuls] or [_Seen(*np.empty((6, 0), np.int64))]
     xp = functions_for(ahead)
     line, above, meet, comes, short, reach = (xp.concatenate(each) for each in zip(*seen, strict=True))

@@ -37,7 +37,7 @@ def pair_dots(left: Array, i: Ints, right: Array, j: Ints, *, cosine: bool = Fal
 def dots_with_each(left: Array, i: Ints, rights: list[Array], j: Ints, *, squares: bool = False) -> list[Floats]:
     """The same with rows of several arrays, and ``squares``: of those of the last array with themselves."""
     blocks = _Blocks.of(i)
-    width, dim = blocks.place.shape[1], left.shape[1]
+    width, dim = (_BLOCK if blocks.place.ndim == 2 else 1), left.shape[1]
     tables = [np.empty(blocks.place.shape) for _ in range(len(rights) + squares)]
     room = max(_PAIR_BYTES, hands(SOME) * _PAIR_BYTES_PER_THREAD) if len(i) >= 4 * _MANY_PAIRS else _FEW_PAIR_BYTES
     step = max(1, room // (8 * dim * width))
@@ -48,10 +48,12 @@ def dots_with_each(left: Array, i: Ints, rights: list[Array], j: Ints, *, square
     def multiply(part: slice) -> None:
         for begin in range(part.start, part.stop, step):
             some = slice(begin, min(begin + step, part.stop))
+            place = blocks.place[some]
             ones = wide_rows("rows", left, blocks.one[some])
+            ones = ones[:, None] if place.ndim == 2 else ones
             for right, table in zip(rights, tables, strict=False):
-                others = wide_rows("other rows", right, j[blocks.place[some].ravel()]).reshape(-1, width, dim)
-                row_dots(ones[:, None], others, table[some])
+                others = wide_rows("other rows", right, j[place.ravel()]).reshape(*place.shape, dim)
+                row_dots(ones, others, table[some])
             if squares:
                 row_dots(others, others, tables[-1][some])
 
@@ -61,7 +63,8 @@ def dots_with_each(left: Array, i: Ints, rights: list[Array], j: Ints, *, square
 
 class _Blocks(NamedTuple):
     """Pairs in blocks of equally many, whose first rows are the same and need be copied only once: these rows, and the
-    numbers of the pairs, of which the last one is repeated to fill a block; and where in the table each pair is."""
+    numbers of the pairs, of which the last one is repeated to fill a block; and where in the table each pair is. Where
+    that would not save much, every pair is by itself."""
 
     one: Ints
     place: Ints
@@ -69,11 +72,12 @@ class _Blocks(NamedTuple):
 
     @classmethod
     def of(cls, i: Ints) -> _Blocks:
-        first = np.flatnonzero(begins(i))
+        every, first = np.arange(len(i)), np.flatnonzero(begins(i))
+        if len(i) < _LONG * len(first):
+            return cls(i, every, every)
         count = np.diff(first, append=len(i))
-        width = _BLOCK if len(i) >= _LONG * len(first) else 1
-        blocks = -(-count // width)
+        blocks = -(-count // _BLOCK)
         start = np.cumsum(blocks) - blocks
-        begin = width * np.arange(int(blocks.sum())) + np.repeat(first - width * start, blocks)
-        place = np.minimum(begin[:, None] + np.arange(width), np.repeat(first + count - 1, blocks)[:, None])
-        return cls(i[begin], place, np.arange(len(i)) + np.repeat(width * start - first, count))
+        begin = _BLOCK * np.arange(int(blocks.sum())) + np.repeat(first - _BLOCK * start, blocks)
+        place = np.minimum(begin[:, None] + np.arange(_BLOCK), np.repeat(first + count - 1, blocks)[:, None])
+        return cls(i[begin], place, every + np.repeat(_BLOCK * start - first, count))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from nudgevec.cells import Cells
 from nudgevec.cutter import Cutter
 from nudgevec.labels import Labels
 from nudgevec.metrics import Metric
-from nudgevec.parallel import meanwhile, ordered
+from nudgevec.parallel import ordered
 from nudgevec.ranks import SAME_ANGLE, Ranks, by_angle, rank_events
 from nudgevec.rows import Floats, Ints
 from nudgevec.sorting import begins, distinct, sorted_places
@@ -80,10 +79,9 @@ def sweep(cutter: Cutter, labels: Labels, metric: Metric, end: float) -> Steps:
     nothing = np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
     parts = zip(nothing, *ordered(walk, cutter.groups(), cutter.threads), strict=True)
     angle, query, delta, crossings = (np.concatenate(part) for part in parts)
-    crossings_once = meanwhile(partial(distinct, crossings))
     # Most of them come sorted, group by group.
     order = np.argsort(angle, kind="stable")
-    return Steps(angle[order], query[order], delta[order], crossings_once(), at_zero, 2.0**-bits)
+    return Steps(angle[order], query[order], delta[order], distinct(crossings), at_zero, 2.0**-bits)
 
 
 Gains = tuple[Floats, Ints, Ints]
