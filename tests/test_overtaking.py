@@ -75,3 +75,9 @@ def test_nothing_is_listed_where_k_are_ahead_all_the_way():
     kept, ahead = overtaking(Rays(line, low, high, np.zeros(5)), np.zeros(2, np.int64), 2)
     assert kept.tolist() == [4]
     assert ahead.tolist() == [2, 0]
+
+
+def test_nobody_matters_where_there_is_nobody():
+    kept, ahead = overtaking(Rays(np.empty(0, np.int64), *np.empty((3, 0))), np.array([0, 2]), 2)
+    assert len(kept) == 0
+    assert ahead.tolist() == [0, 2]

@@ -59,7 +59,8 @@ class Rays(NamedTuple):
 def overtaking(rays: Rays, ahead: Ints, k: int) -> tuple[Ints, Ints]:
     """Which documents matter, and how many are ahead of each line's label all the way: those that are known to be, and
     some of these."""
-    handfuls = (rays.some(part) for part in slices(len(rays.line), HANDFUL))
+    # One at least, though there may be nobody in it.
+    handfuls = (rays.some(part) for part in slices(max(1, len(rays.line)), HANDFUL))
     matter, above, never = _told_apart(handfuls, len(rays.line), ahead, k)
     return np.flatnonzero(matter & ~never[rays.line]), ahead + np.bincount(rays.line[above], minlength=len(ahead))
 
@@ -69,7 +70,7 @@ def _told_apart(handfuls: Iterable[Rays], count: int, ahead: Ints, k: int) -> tu
     way, and in which lines it is never in. They come a few at a time, ``count`` in all. Of NumPy or PyTorch."""
     lines = len(ahead)
     parts = max(_FEWEST_PARTS, min(_PARTS, max(count, _COUNTED) // (2 * lines)))
-    seen = [_Seen.of(rays, parts) for rays in handfuls] or [_Seen(*np.empty((6, 0), np.int64))]
+    seen = [_Seen.of(rays, parts) for rays in handfuls]
     xp = functions_for(ahead)
     line, above, meet, comes, short, reach = (xp.concatenate(each) for each in zip(*seen, strict=True))
 
