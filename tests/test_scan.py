@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
 from nudgevec import NudgeM, NudgeN, cutter, cutting, lines, nearest, pairs, parallel, ranks, scan, sweep
 from nudgevec.corpus import ArrayCorpus, Reader
 from nudgevec.engines import numpy_engine
+from nudgevec.engines.device_engine import DeviceEngine
 from nudgevec.engines.numpy_engine import NumpyEngine
 from nudgevec.known import Known
 from nudgevec.nearest import candidates
 from nudgevec.pairs import pair_dots
+from nudgevec.scan import Scan
 from problems import learnable
 
 
@@ -176,3 +180,22 @@ def test_where_cells_meet_does_not_show():
     lasting = sweep._lasting(phi, query, delta)
     assert [each.tolist() for each in lasting] == [[0.0, 0.5, 1.0], [0, 1, 0], [4, 3, -4]]
     assert [len(each) for each in sweep._lasting(phi[:0], query[:0], delta[:0])] == [0, 0, 0]
+
+
+def test_a_pass_that_nobody_waits_for_ends():
+    """On a device it waits for what labels never come below; when something goes wrong before that is known, it is let
+    go."""
+    random = np.random.default_rng(0)
+    reader, queries = Reader(random.standard_normal((300, 8))), np.eye(8)
+
+    def fail():
+        with (
+            pytest.raises(ZeroDivisionError),
+            Scan(reader, queries, 3, np.arange(20), cosine=True, engine=DeviceEngine("cpu")),
+        ):
+            raise ZeroDivisionError
+
+    failing = threading.Thread(target=fail, daemon=True)
+    failing.start()
+    failing.join(60)
+    assert not failing.is_alive()

@@ -97,7 +97,7 @@ class _Seen(NamedTuple):
     meet: Mask
     comes: Mask
     short: Ints
-    """How many parts of the way they are not surely ahead, at least."""
+    """How many parts of the way they are not surely ahead, those that are only begun included."""
     reach: Reals
 
     @classmethod
