@@ -27,7 +27,7 @@ from nudgevec.listed import Begun, Listed, as_good_as_ahead
 from nudgevec.motion import Motion
 from nudgevec.nearest import Candidates, kth_score
 from nudgevec.overtaking import Lone
-from nudgevec.parallel import ordered, slices
+from nudgevec.parallel import everywhere, ordered, slices
 from nudgevec.rays import ray_leaves
 from nudgevec.rows import Floats, Ints, rows_of
 from nudgevec.scan import Scan
@@ -312,10 +312,19 @@ class _Rests(NamedTuple):
 
     @classmethod
     def of(cls, still: Candidates, k: int, scale: float) -> _Rests:
-        low, high = still.low / scale, still.high / scale
-        width = np.subtract(high, low, out=np.zeros_like(low), where=still.row >= 0)
-        # A hundredth more covers its rounding to float32.
-        return cls((low + high) / 2, 0.505 * width.max(axis=1, initial=0), kth_score(low, k))
+        score = np.empty_like(still.low)
+        off, kth = np.empty((2, len(score)))
+
+        def look_at(part: slice) -> None:
+            low, high = still.low[part] / scale, still.high[part] / scale
+            score[part] = (low + high) / 2
+            width = np.subtract(high, low, out=np.zeros_like(low), where=still.row[part] >= 0)
+            # A hundredth more covers its rounding to float32.
+            off[part] = 0.505 * width.max(axis=1, initial=0)
+            kth[part] = kth_score(low, k)
+
+        everywhere(look_at, len(score))
+        return cls(score, off, kth)
 
 
 def _much_in_common(documents: Curves) -> bool:

@@ -213,11 +213,11 @@ class Target(NamedTuple):
 
 
 class Layout:
-    """Flat entries, sorted by line, laid out one line each."""
+    """Flat entries, sorted by line, laid out one line each, as wide as the longest or as asked for."""
 
-    def __init__(self, line: Ints, lines: int) -> None:
+    def __init__(self, line: Ints, lines: int, width: int = 0) -> None:
         count = np.bincount(line, minlength=lines)
-        self.shape = lines, int(count.max(initial=0))
+        self.shape = lines, width or int(count.max(initial=0))
         begin = np.arange(lines) * self.shape[1] - (np.cumsum(count) - count)
         self.place = np.arange(len(line)) + np.repeat(begin, count)
 

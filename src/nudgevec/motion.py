@@ -28,7 +28,7 @@ from nudgevec.arrays import functions_for
 from nudgevec.corpus import Reader, check_nonzero
 from nudgevec.errors import VectorError
 from nudgevec.gather import Pull
-from nudgevec.parallel import ROWS, everywhere, slices
+from nudgevec.parallel import ROWS, SOME, everywhere, slices
 from nudgevec.rows import Array, Floats, Ints, lengths, row_dots, rows_of
 
 Reals = npt.NDArray[Any]
@@ -140,7 +140,7 @@ def turning(pull: Pull, reader: Reader) -> Motion:
         away[part] = lengths(target)
         target /= np.where(away[part] > 0, away[part], 1.0)[:, None]
 
-    everywhere(aim, len(start))
+    everywhere(aim, len(start), threads=SOME)
     check_nonzero(length, pull.rows, reader)
     moves = alive & (away > _PARALLEL) & ((toward >= -_CANCELLED) | pull.pushed)
     return Motion(

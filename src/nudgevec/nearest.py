@@ -234,11 +234,20 @@ class _Shortlist:
         query, place = entries(self.found.row >= 0)
         score = self.found.score[query, place]
         settled = Bounded(query, self.found.row[query, place], score, score)
-        query, row, low, high = _joined([settled, *self.kept])
-        order = sorted_places(query)
-        layout = Layout(query[order], len(self.found.row))
-        low, high = (layout.table(each[order], -np.inf) for each in (low, high))
-        return Candidates(layout.table(row[order], -1), low, high, self.scores)
+        listed = _joined([settled, *self.kept])
+        order = sorted_places(listed.query)
+        count = np.bincount(listed.query, minlength=len(self.found.row))
+        end, shape = np.cumsum(count), (len(count), int(count.max(initial=0)))
+        tables = np.empty(shape, np.int64), np.empty(shape), np.empty(shape)
+
+        def fill(part: slice) -> None:
+            some = order[end[part.start] - count[part.start] : end[part.stop - 1]]
+            layout = Layout(np.repeat(np.arange(part.stop - part.start), count[part]), part.stop - part.start, shape[1])
+            for table, values, blank in zip(tables, listed[1:], (-1, -np.inf, -np.inf), strict=True):
+                table[part] = layout.table(values[some], blank)
+
+        everywhere(fill, len(count), 1 + _SORTED // max(1, shape[1]))
+        return Candidates(*tables, self.scores)
 
     def _gather(self) -> None:
         """Have what is still good in one place."""

@@ -112,9 +112,15 @@ def _events_of(
     line, y, j = line[meet], y[meet], j[meet]
     low, high = cells.low[cell_of[y]], cells.high[cell_of[y]]
     who, phi, change = [np.empty(0, np.int64)], [np.empty(0)], [np.empty(0, np.int64)]
-    # While both documents are under way, there is one crossing at most and no middle piece.
+    # While both documents are under way, there is one crossing at most and no middle piece. One at rest has a score
+    # that stays as it is.
     running = np.minimum(cells.stop[y], cells.stop[j]) >= high
-    kinds = (running, _breaks_running, _ahead_running), (~running, _breaks, _ahead)
+    resting = ~running & (cells.stop[j] == 0)
+    kinds = (
+        (running, _breaks_running, _ahead_running),
+        (resting, _breaks_resting, _ahead_resting),
+        (~(running | resting), _breaks, _ahead),
+    )
     for kind, breaks_of, ahead_of in kinds:
         some = np.flatnonzero(kind)
         if len(some) == 0:
@@ -207,6 +213,12 @@ def _ahead_running(j: Curve3, y: Curve3, phi: Floats) -> npt.NDArray[np.bool_]:
     return lead
 
 
+def _ahead_resting(j: Curve3, y: Curve3, phi: Floats) -> npt.NDArray[np.bool_]:
+    """The same where j rests."""
+    lead: npt.NDArray[np.bool_] = j[0] - height(*y, phi) >= -TIE
+    return lead
+
+
 def _breaks_running(j: Curve3, y: Curve3, low: Floats, high: Floats) -> list[Floats]:
     """Breakpoints of f_j - f_y = A cos phi + B sin phi on [low, high]: its one root, clipped."""
     root = np.arctan2(y[0] - j[0], j[1] - y[1])
@@ -223,13 +235,23 @@ def _breaks(j: Curve3, y: Curve3, low: Floats, high: Floats) -> list[Floats]:
     j_goes_on = j[2] > y[2]
     along = np.where(j_goes_on, j[0], y[0]), np.where(j_goes_on, j[1], y[1])
     stopped = np.where(j_goes_on, height(*y, y[2]), height(*j, j[2]))
-    # A cos phi + B sin phi = R cos(phi - psi) meets a constant c at psi +- arccos(c / R), if |c| <= R.
-    radius = np.hypot(*along)
-    reach = np.sqrt(np.maximum(0.0, (radius - stopped) * (radius + stopped)))
-    half = np.arctan2(reach, stopped)
-    psi = np.arctan2(along[1], along[0])
-    roots = []
-    for root in (psi - half, psi + half):
-        root = np.where(root < 0, root + 2 * np.pi, root)
-        roots.append(np.clip(root, one, two))
-    return [low, both, one, np.minimum(*roots), np.maximum(*roots), two, high]
+    return [low, both, one, *_meetings(*along, stopped, one, two), two, high]
+
+
+def _breaks_resting(j: Curve3, y: Curve3, low: Floats, high: Floats) -> list[Floats]:
+    """Breakpoints where j rests: y under way (two roots), then stopped."""
+    stops = np.clip(y[2], low, high)
+    return [low, *_meetings(y[0], y[1], j[0], low, stops), stops, high]
+
+
+def _meetings(score: Floats, slope: Floats, level: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """Where one who is under way from ``low`` to ``high`` meets a level, clipped.
+
+    A cos phi + B sin phi = R cos(phi - psi) meets a constant c at psi +- arccos(c / R), if |c| <= R.
+    """
+    radius = np.hypot(score, slope)
+    reach = np.sqrt(np.maximum(0.0, (radius - level) * (radius + level)))
+    half = np.arctan2(reach, level)
+    psi = np.arctan2(slope, score)
+    roots = [np.clip(np.where(root < 0, root + 2 * np.pi, root), low, high) for root in (psi - half, psi + half)]
+    return np.minimum(*roots), np.maximum(*roots)
