@@ -9,6 +9,5 @@ import numpy as np
 
 
 def functions_for(array: Any) -> Any:
-    """The module whose functions work on this array. Where both have one of a name, it does the same; what is used of
-    them takes arrays of one kind only."""
+    """The module whose functions work on this array. Only those are used that both have, and that do the same."""
     return np if isinstance(array, (np.ndarray, np.generic)) else sys.modules["torch"]

@@ -36,7 +36,7 @@ Later = Callable[[], Floats]
 _MOST_KEPT = 1 << 20
 # Lists are not longer than so many times what is asked for: many documents with nearly the same score are told apart.
 _MOST_LISTED = 2
-# Scores sorted at a time, by one thread.
+# Scores sorted or laid out at a time, by one thread.
 _SORTED = 1 << 15
 
 
@@ -200,7 +200,7 @@ class _Shortlist:
         self.kept: list[Bounded] = []
 
     def leave_out_below(self, floor: Floats) -> None:
-        """From now on."""
+        """Documents below this floor need not be found from now on."""
         self.lowest = floor[:, None]
         np.maximum(self.draft, self.lowest, out=self.draft)
 
@@ -246,7 +246,7 @@ class _Shortlist:
             for table, values, blank in zip(tables, listed[1:], (-1, -np.inf, -np.inf), strict=True):
                 table[part] = layout.table(values[some], blank)
 
-        everywhere(fill, len(count), 1 + _SORTED // max(1, shape[1]))
+        everywhere(fill, len(count), _at_a_time(shape[1]))
         return Candidates(*tables, self.scores)
 
     def _gather(self) -> None:
@@ -298,7 +298,7 @@ def _raise(draft: Floats, query: Ints, score: Floats) -> None:
         # Short lines are sorted faster than parted.
         draft[lines] = np.sort(np.concatenate([draft[lines], new], axis=1), axis=1)[:, new.shape[1] :]
 
-    everywhere(keep_highest, len(changed), 1 + _SORTED // (draft.shape[1] + int(count.max(initial=0))))
+    everywhere(keep_highest, len(changed), _at_a_time(draft.shape[1] + int(count.max(initial=0))))
 
 
 def _merge(
@@ -328,12 +328,12 @@ def _merge(
         found.row[changed[part]] = np.take_along_axis(rows[part], best, axis=1)
         found.score[changed[part]] = np.take_along_axis(scores[part], best, axis=1)
 
-    everywhere(put_in_order, len(changed), _at_a_time(scores))
+    everywhere(put_in_order, len(changed), _at_a_time(scores.shape[1]))
 
 
-def _at_a_time(scores: Floats) -> int:
-    """How many lines of a table to sort at a time."""
-    return 1 + _SORTED // int(scores.shape[1])
+def _at_a_time(width: int) -> int:
+    """How many lines of so many numbers to work on at a time."""
+    return 1 + _SORTED // max(1, width)
 
 
 def _lines(query: Ints, queries: int) -> tuple[Ints, Ints, Layout]:
