@@ -15,7 +15,7 @@ import torch
 from nudgevec import ArrayCorpus, NudgeM, NudgeN, demo, engines, evaluate
 from nudgevec.columns import Columns
 from nudgevec.corpus import Reader
-from nudgevec.engines import device_engine, integers, numpy_engine, pytorch, torch_meeting, torch_sieve
+from nudgevec.engines import device_engine, integers, numpy_engine, pytorch, torch_engine, torch_meeting, torch_sieve
 from nudgevec.engines.device_engine import DeviceEngine
 from nudgevec.engines.device_meeting import DeviceMeeting
 from nudgevec.engines.numpy_engine import NumpyMeeting
@@ -43,9 +43,10 @@ def engine(request, monkeypatch):
         monkeypatch.setattr(torch_sieve, "_TILE_SCORES", 1 << 10)
         monkeypatch.setattr(torch_sieve, "_SPREAD", 1e-9 if "alike" in request.param else np.inf)
         monkeypatch.setattr(torch_meeting, "_MOST_LEFT", 0 if "alike" in request.param else 1)
-        monkeypatch.setattr(torch_meeting, "_DOCUMENTS", 100)
+        monkeypatch.setattr(integers, "_SCORES", 1)
+        monkeypatch.setattr(integers, "ROUND", 48)
     if "without" in request.param:
-        monkeypatch.setattr(integers, "multiplies_integers", lambda: False)
+        monkeypatch.setattr(torch_engine, "multiplies_integers", lambda: False)
     # On CPU tensors bfloat16 is left to PyTorch's own products: some virtual machines die of those of oneDNN.
     torch._C._set_mkldnn_enabled(request.param != "device")
     yield "numpy" if request.param == "numpy" else "torch"
@@ -190,7 +191,8 @@ def test_no_moving_document_is_missed(turns, k, cross, most, monkeypatch):
     """All pairs that reach the levels are found, also where scores are as small as the errors of few bits: queries and
     documents have little in common. (Then they are too many, and PyTorch looks closer unless it may leave all.)"""
     monkeypatch.setattr(torch_meeting, "_MOST_LEFT", most)
-    monkeypatch.setattr(torch_meeting, "_DOCUMENTS", 333)
+    monkeypatch.setattr(integers, "_SCORES", 1)
+    monkeypatch.setattr(integers, "ROUND", 333)
     random = np.random.default_rng(1)
     queries, ends, count = random.standard_normal((40, 30)), random.standard_normal((2, 700, 30)), 700
     queries[:, :15] *= cross

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.engines.pytorch import import_torch, multiplies_integers
+from nudgevec.engines.pytorch import import_torch
 from nudgevec.parallel import slices
 from nudgevec.rows import Floats
 from nudgevec.scratch import Scratch
@@ -23,6 +23,10 @@ Whole = npt.NDArray[np.int32]
 _MOST_DIMENSIONS = 1 << 17
 # Queries rounded at a time: few enough to stay in the cache.
 _QUERIES = 64
+# Documents are multiplied in multiples of this: PyTorch makes ready for every new shape, and that takes a while.
+ROUND = 128
+# Scores made at a time: they are looked at while they are in the cache.
+_SCORES = 1 << 19
 
 
 class Rounded(NamedTuple):
@@ -68,7 +72,12 @@ class Asked:
 def integers_fit(dim: int) -> bool:
     """Whether vectors of so many numbers can be multiplied as integers. (Products of single numbers come out wrong:
     PyTorch takes a column of them for a row.)"""
-    return 1 < dim <= _MOST_DIMENSIONS and multiplies_integers()
+    return 1 < dim <= _MOST_DIMENSIONS
+
+
+def at_a_time(queries: int) -> int:
+    """How many documents to multiply at a time."""
+    return max(1, _SCORES // (ROUND * queries)) * ROUND
 
 
 def unit_for(largest: Any) -> Any:

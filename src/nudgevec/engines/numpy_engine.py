@@ -112,7 +112,7 @@ class NumpySieve(CpuSieve):
         scores = self.scratch.room("scores", (len(prepared.rows), columns.shape[1]), np.float32)
         np.matmul(prepared.rows, columns, out=scores)
         level = floor
-        if (first or np.isneginf(level).any()) and len(scores) >= self.k:
+        if (first or level.min() == -np.inf) and len(scores) >= self.k:
             level = np.maximum(level, kth_reached(scores, self.k) - prepared.margin)
         bar = np.nextafter((level - prepared.margin).astype(np.float32), np.float32(-np.inf))
         over = self.scratch.room("over", scores.shape, np.bool_)

@@ -10,8 +10,10 @@ from nudgevec.columns import Columns
 from nudgevec.engines.base import Meeting
 from nudgevec.engines.integers import integers_fit
 from nudgevec.engines.numpy_engine import CpuSieve, NumpyEngine
+from nudgevec.engines.pytorch import multiplies_integers
 from nudgevec.engines.torch_meeting import TorchMeeting
 from nudgevec.engines.torch_sieve import TorchSieve
+from nudgevec.parallel import meanwhile, single_threaded
 from nudgevec.rows import Floats
 
 
@@ -20,9 +22,23 @@ class TorchEngine(NumpyEngine):
 
     name = "torch"
 
+    def __init__(self) -> None:
+        super().__init__()
+        # PyTorch makes ready for the first of these products, which takes a while.
+        self.multiplies_integers = meanwhile(_multiplies_integers)
+
     def sieve(self, queries: Floats, k: int) -> CpuSieve:
-        return TorchSieve(queries, k, self.scratch) if integers_fit(queries.shape[1]) else super().sieve(queries, k)
+        fits = self._integers_fit(queries.shape[1])
+        return TorchSieve(queries, k, self.scratch) if fits else super().sieve(queries, k)
 
     def meeting(self, columns: Columns) -> Meeting:
-        fits = len(columns) > 0 and integers_fit(columns.motion.direction.shape[1])
+        fits = len(columns) > 0 and self._integers_fit(columns.motion.direction.shape[1])
         return TorchMeeting(columns, self.scratch) if fits else super().meeting(columns)
+
+    def _integers_fit(self, dim: int) -> bool:
+        return integers_fit(dim) and self.multiplies_integers()
+
+
+def _multiplies_integers() -> bool:
+    with single_threaded():
+        return multiplies_integers()

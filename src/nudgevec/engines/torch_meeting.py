@@ -8,7 +8,7 @@ import numpy as np
 
 from nudgevec.columns import Columns, between
 from nudgevec.engines.base import Met, crowded
-from nudgevec.engines.integers import Asked, Rounded, Whole, in_units, put_rounded, unit_for
+from nudgevec.engines.integers import Asked, Rounded, Whole, at_a_time, in_units, put_rounded, unit_for
 from nudgevec.engines.numpy_engine import NumpyMeeting
 from nudgevec.engines.pytorch import import_torch, pair_products
 from nudgevec.lines import Bars, Levels, Mask, all_true, kth_largest, split_up
@@ -19,8 +19,6 @@ from nudgevec.scratch import Scratch
 from nudgevec.sorting import sorted_places
 from nudgevec.tiles import Singles
 
-# Documents multiplied at a time: their scores are looked at while they are in the cache.
-_DOCUMENTS = 1024
 # Where more than this share of all pairs is left, 8 bits do not tell the scores apart.
 _MOST_LEFT = 0.25
 
@@ -72,7 +70,7 @@ class TorchMeeting:
         if not self.tells_apart:
             return self.closer.among(queries, bars, lone, k)
         asked, found = Asked(queries), []
-        for part in slices(len(self.columns), _DOCUMENTS):
+        for part in slices(len(self.columns), at_a_time(len(queries))):
             some = self._found(asked, bars, part, k)
             if some is None:
                 self.tells_apart = False

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nudgevec.engines.base import kth_reached
-from nudgevec.engines.integers import Asked, Rounded, Whole, in_units, put_rounded, unit_for
+from nudgevec.engines.integers import ROUND, Asked, Rounded, Whole, at_a_time, in_units, put_rounded, unit_for
 from nudgevec.engines.numpy_engine import CpuSieve, NumpySieve
 from nudgevec.engines.pytorch import import_torch, pair_products
 from nudgevec.lines import all_true, split_up
@@ -23,12 +23,10 @@ from nudgevec.tiles import Single, Singles, Tile, error_of
 # Scores of one tile.
 _TILE_SCORES = 1 << 22
 _FIRST_SCORES = 1 << 23
-# Scores made at a time: they are compared while they are in the cache.
+# Scores looked at, at a time.
 _AT_A_TIME = 1 << 21
-# Documents rounded at a time, likewise.
+# Documents rounded at a time: few enough to stay in the cache.
 _DOCUMENTS = 512
-# Tiles are padded to a multiple of this: PyTorch makes ready for every new shape, and that takes a while.
-_ROUND = 128
 # 8 bits will do where they are off by less than this many standard deviations of the scores of so many queries for so
 # many documents.
 _SPREAD = 1.5
@@ -81,7 +79,7 @@ class TorchSieve(CpuSieve):
     def _prepared(self, single: Single) -> Prepared:
         rows, longest = single
         count, dim = rows.shape
-        whole = self.scratch.room("whole numbers", (-(-count // _ROUND) * _ROUND, dim), np.int8)
+        whole = self.scratch.room("whole numbers", (-(-count // ROUND) * ROUND, dim), np.int8)
         whole[count:] = 0
         unit = float(unit_for(max(float(rows.max()), -float(rows.min()))))
         off = max(put_rounded(rows[part], unit, whole[part], self.scratch) for part in slices(count, _DOCUMENTS))
@@ -112,7 +110,7 @@ class TorchSieve(CpuSieve):
         if first:
             pieces = [(slice(0, count), some) for some in slices(width, max(1, _AT_A_TIME // count))]
         else:
-            step = max(1, _AT_A_TIME // (_ROUND * width)) * _ROUND
+            step = max(1, _AT_A_TIME // (ROUND * width)) * ROUND
             pieces = [(some, slice(0, width)) for some in slices(count, step)]
         parts = [self._over(prepared, *piece, floor, queries.start, first=first) for piece in pieces]
         query, number, low, high = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -124,12 +122,16 @@ class TorchSieve(CpuSieve):
         rows, rounded = prepared.rows[documents], prepared.rounded.part(documents)
         queries = slice(start + asked.start, start + asked.stop)
         floor, coarse, unit = floor[asked], prepared.coarse[queries], self._unit(prepared, queries)
-        table: Whole = self.scratch.room("scores", (len(rounded.rows), len(floor)), np.int32)
-        self.asked.products(queries, rounded, table)
-        if (first or np.isneginf(floor).any()) and len(rows) >= self.k:
-            floor = np.maximum(floor, kth_reached(table[: len(rows)], self.k) * unit - coarse)
-        over = self.scratch.room("over", table.shape, np.bool_)
-        np.greater_equal(table, in_units(floor - coarse, unit), out=over)
+        over = self.scratch.room("over", (len(rounded.rows), len(floor)), np.bool_)
+        bar = in_units(floor - coarse, unit)
+        begins = (first or floor.min() == -np.inf) and len(rows) >= self.k
+        for part in slices(len(over), len(over) if begins else at_a_time(len(floor))):
+            table: Whole = self.scratch.room("scores", over[part].shape, np.int32)
+            self.asked.products(queries, rounded.part(part), table)
+            if begins:
+                floor = np.maximum(floor, kth_reached(table[: len(rows)], self.k) * unit - coarse)
+                bar = in_units(floor - coarse, unit)
+            np.greater_equal(table, bar, out=over[part])
         over[len(rows) :] = False
         number, query = split_up(all_true(over), len(floor))
         # Bounds are so wide that most of these are below the floor.
