@@ -254,7 +254,7 @@ def test_no_moving_document_is_missed(turns, k, cross, most, monkeypatch):
 def nobody_alone(lines):
     """Lines of which none has a single label."""
     label, rests = (Curves(*np.zeros((6, count), np.float32)) for count in (lines, 0))
-    return Lone.where(np.zeros(lines, np.bool_), label, np.empty(0, np.int64), rests)
+    return Lone.of(np.zeros(lines, np.bool_), label, np.empty(0, np.int64), rests)
 
 
 def misrounded(upward):

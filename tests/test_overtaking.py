@@ -112,7 +112,7 @@ def test_who_is_not_worth_scoring_changes_no_rank_in_the_top_k(seed, k, kind):
     still = Curves(*np.zeros((3, int(rests.sum())), np.float32), low[rests], high[rests], off[rests])
     alone = np.array([True, False, True, False])
     lone = Lone.joined(
-        Lone.where(alone[part], label.some(part), line[rests & here] - part.start, still.some(here[rests]))
+        Lone.of(alone[part], label.some(part), line[rests & here] - part.start, still.some(here[rests]))
         for part in (slice(0, 2), slice(2, 4))
         for here in [(line >= part.start) & (line < part.stop)]
     )
@@ -131,6 +131,6 @@ def test_few_are_worth_scoring(kind):
     """The label begins with about 1,400 documents ahead of it and ends on top."""
     ends = (np.random.default_rng(0).standard_normal((2, 2000)) + np.array([[0.5], [-4.5]])).astype(np.float32)
     label, nothing = (Curves(*np.zeros((6, count), np.float32)) for count in (1, 0))
-    lone = Lone.where(np.ones(1, np.bool_), label, np.empty(0, np.int64), nothing)
+    lone = Lone.of(np.ones(1, np.bool_), label, np.empty(0, np.int64), nothing)
     rays = Rays(np.zeros(2000, np.int64), *ends, np.full(2000, 1e-3, np.float32))
     assert 5 <= worth_scoring(lone, rays, 5, kind, handful=512).sum() <= 30

@@ -44,7 +44,7 @@ class Begun(NamedTuple):
     @property
     def lone(self) -> Lone:
         """The lines with one label, for a filter."""
-        return Lone.where(self.alone, self.labelled.some(self.first_label), self.line, self.rests)
+        return Lone.of(self.alone, self.labelled.some(self.first_label), self.line, self.rests)
 
     def leaf(self, line: Ints, column: Ints, ahead: Ints) -> Leaf:
         """Documents in whole lines, of which so many more are ahead."""

@@ -123,8 +123,8 @@ class Lone(NamedTuple):
     rests: Curves
 
     @classmethod
-    def where(cls, alone: Mask, label: Curves, line: Ints, rests: Curves) -> Lone:
-        """Which lines have only one."""
+    def of(cls, alone: Mask, label: Curves, line: Ints, rests: Curves) -> Lone:
+        """Given which lines have only one."""
         return cls(label._replace(slack=np.where(alone, label.slack, np.float32(np.inf))), line, rests)
 
     def worth_scoring(self, handfuls: Iterable[Rays], count: int, k: int) -> Mask:

@@ -77,11 +77,11 @@ class Scan:
         rest = np.setdiff1d(self.labelled, moving, assume_unique=True)
         if self.reader.streams:
             others = self.others()
-            return self._joined(others, rest, self._nearest(rest, kth_score(others.low, self.k)))
+            return _joined(others, rest, self._nearest(rest, kth_score(others.low, self.k)))
         self.lowest.set_result(floor())
         # While the pass goes on.
         joining = self._nearest(rest, self.lowest.result())
-        return self._joined(self.others(), rest, joining)
+        return _joined(self.others(), rest, joining)
 
     def _nearest(self, rows: Ints, floor: Floats) -> Nearest | None:
         """The nearest of some documents, if there are any."""
@@ -90,12 +90,14 @@ class Scan:
         reader = Reader(self.reader.take(rows))
         return nearest(reader, self.queries, self.k, cosine=self.cosine, floor=floor, engine=self.engine)
 
-    def _joined(self, others: Candidates, rest: Ints, joining: Nearest | None) -> Candidates:
-        if joining is None:
-            return others
-        return Candidates(
-            row=np.concatenate([others.row, np.where(joining.row >= 0, rest[joining.row], -1)], axis=1),
-            low=np.concatenate([others.low, joining.score], axis=1),
-            high=np.concatenate([others.high, joining.score], axis=1),
-            scores=others.scores,
-        )
+
+def _joined(others: Candidates, rest: Ints, joining: Nearest | None) -> Candidates:
+    """Candidates, and the nearest of some more documents, numbered by their place in ``rest``."""
+    if joining is None:
+        return others
+    return Candidates(
+        row=np.concatenate([others.row, np.where(joining.row >= 0, rest[joining.row], -1)], axis=1),
+        low=np.concatenate([others.low, joining.score], axis=1),
+        high=np.concatenate([others.high, joining.score], axis=1),
+        scores=others.scores,
+    )
