@@ -193,6 +193,8 @@ def test_no_moving_document_is_missed(turns, k, cross, most, monkeypatch):
     monkeypatch.setattr(torch_meeting, "_MOST_LEFT", most)
     monkeypatch.setattr(integers, "_SCORES", 1)
     monkeypatch.setattr(integers, "ROUND", 333)
+    monkeypatch.setattr(numpy_engine, "_MEETING_SCORES", 1)
+    monkeypatch.setattr(numpy_engine, "_FEWEST_DOCUMENTS", 333)
     random = np.random.default_rng(1)
     queries, ends, count = random.standard_normal((40, 30)), random.standard_normal((2, 700, 30)), 700
     queries[:, :15] *= cross

@@ -121,6 +121,7 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
         (cutter, "_FEWEST_QUERIES", 1),
         (cutter, "_FEWEST_SCORES", 1),
         (numpy_engine, "_FEWEST_QUERIES", 1),
+        (numpy_engine, "_FEWEST_DOCUMENTS", 1),
         (cutter, "_LARGEST_GROUP", 500),
         (cutter, "_IN_COMMON", -1e9),
         (cutter, "_PAIRS", 7),

@@ -11,11 +11,12 @@ import numpy as np
 from nudgevec import parallel
 from nudgevec.columns import Columns
 from nudgevec.engines.base import Meeting, Met, Result, Survivors, crowded, handfuls, kth_reached
-from nudgevec.lines import Bars, Levels, Mask, all_true, entries, kth_largest, split_up
+from nudgevec.lines import Bars, Levels, Mask, all_true, kth_largest, split_up
 from nudgevec.overtaking import Lone
 from nudgevec.parallel import everywhere, ordered, slices
 from nudgevec.rows import Floats, Ints
 from nudgevec.scratch import Scratch
+from nudgevec.sorting import sorted_places
 from nudgevec.tiles import Single, Singles, Tile
 
 # Scores of one tile: 2 million float32, 8 MB.
@@ -26,8 +27,9 @@ _NARROWEST = 256
 _TILE_BYTES = 1 << 24
 _QUERIES = 2048
 _FEWEST_QUERIES = 64
-# Scores of moving documents at each end, at a time.
-_MEETING_SCORES = 1 << 22
+# Scores of moving documents at each end, at a time; and documents, at least.
+_MEETING_SCORES = 1 << 20
+_FEWEST_DOCUMENTS = 64
 # What columns may be off by is about the same up to this factor.
 _EVEN = 1.5
 
@@ -128,62 +130,62 @@ class NumpyMeeting:
 
     def __init__(self, columns: Columns, scratch: Scratch) -> None:
         self.columns = columns
-        self.first, self.last = columns.first, columns.last
         self.scratch = scratch
         # Where columns are off by about as much, levels are lowered by that, instead of every score raised.
         least, most = columns.slack.min(initial=np.inf), columns.slack.max(initial=0)
         self.lowered_by = most if most < _EVEN * least else np.float32(0)
 
     def among(self, queries: Floats, bars: Bars, lone: Lone, k: int) -> Met:
-        parts = slices(len(queries), max(_FEWEST_QUERIES, _MEETING_SCORES // max(1, len(self.columns))))
-        return Met.joined(
-            [met for part in parts for met in self._some(queries[part], bars.way.at(part), part.start, k)]
-        )
+        asked = queries.astype(np.float32).T
+        way = Levels(*map(np.array, bars.way))
+        step = max(_FEWEST_DOCUMENTS, _MEETING_SCORES // len(queries))
+        parts = list(slices(len(self.columns), step)) or [slice(0, 0)]
+        met = Met.joined([self._some(asked, way, part, k) for part in parts])
+        return met.where(sorted_places(met.query))
 
-    def _some(self, queries: Floats, level: Levels, start: int, k: int) -> Iterator[Met]:
-        """The same for some of the queries, from the one with this number on."""
-        shape = len(queries), len(self.columns)
+    def _some(self, asked: Singles, way: Levels, part: slice, k: int) -> Met:
+        """The same for some of the documents. Levels rise on the way, in place."""
+        ends, shape = self.columns.ends[:, part], (part.stop - part.start, asked.shape[1])
         first, last = (self.scratch.room(name, shape, np.float32) for name in ("scores", "last"))
 
-        def multiply(part: slice) -> None:
-            asked = queries[part].astype(np.float32)
-            np.matmul(asked, self.first.T, out=first[part])
-            np.matmul(asked, self.last.T, out=last[part])
+        def multiply(some: slice) -> None:
+            np.matmul(ends[0], asked[:, some], out=first[:, some])
+            np.matmul(ends[1], asked[:, some], out=last[:, some])
 
         # On threads of our own: those of a BLAS wait in a loop for more, and keep a core from others.
         threads = parallel.hands()
-        share = len(queries) // (2 * threads) if threads > 1 else len(queries)
-        everywhere(multiply, len(queries), max(_FEWEST_QUERIES, share))
-        for lines in handfuls(*shape):
-            yield self._among(first[lines], last[lines], level.at(lines), start + lines.start, k)
-
-    def _among(self, first: Singles, last: Singles, level: Levels, start: int, k: int) -> Met:
-        over = self._over(first, last, level, self.scratch.room("over", first.shape, np.bool_))
-        crowd = crowded(over, k)
+        share = shape[1] // (2 * threads) if threads > 1 else shape[1]
+        everywhere(multiply, shape[1], max(_FEWEST_QUERIES, share))
+        over = self.scratch.room("over", shape, np.bool_)
+        slack, bulge = self.columns.slack[part, None], self.columns.bulge[part, None]
+        for some in handfuls(*shape):
+            self._over(first[some], last[some], slack[some], bulge[some], way, over[some])
+        crowd = crowded(over.T, k)
         if len(crowd):
-            ends = first[crowd], last[crowd]
-            reached = kth_largest(np.minimum(*ends) - self.columns.slack, np.full(len(crowd), k))
-            over[crowd] = self._over(*ends, level.at(crowd).raised(reached), np.empty(ends[0].shape, np.bool_))
-        query, column = entries(over)
-        return Met(query + start, column, first[query, column], last[query, column])
+            ends_there = first[:, crowd], last[:, crowd]
+            reached = kth_largest((np.minimum(*ends_there) - slack).T, np.full(len(crowd), k))
+            raised = way.at(crowd).raised(reached)
+            over[:, crowd] = self._over(*ends_there, slack, bulge, raised, np.empty(ends_there[0].shape, np.bool_))
+            way.low[crowd], way.high[crowd] = raised
+        found = all_true(over)
+        place, query = split_up(found, shape[1])
+        return Met(query, place + part.start, first.ravel()[found], last.ravel()[found])
 
-    def _over(self, first: Singles, last: Singles, level: Levels, over: Mask) -> Mask:
-        """Where a column may come above the level."""
-        columns = self.columns
+    def _over(self, first: Singles, last: Singles, slack: Singles, bulge: Singles, level: Levels, over: Mask) -> Mask:
+        """Where a document may come above the level."""
         bound = self.scratch.room("bound", first.shape, np.float32)
-        if columns.turns:
+        if self.columns.turns:
             # Bounds on a sinusoid are these where they are positive; what is not is left to those who look closer.
             bar = np.where(level.low > 0, level.low, np.float32(-np.inf))
             np.maximum(first, last, out=bound)
-            bound += columns.slack
-            bound *= columns.bulge
-            np.greater_equal(bound, bar[:, None], out=over)
-        else:
-            some = self.scratch.room("some", first.shape, np.bool_)
-            np.greater_equal(self._at_most(first, bound), level.low[:, None] - self.lowered_by, out=over)
-            over |= np.greater_equal(self._at_most(last, bound), level.high[:, None] - self.lowered_by, out=some)
+            bound += slack
+            bound *= bulge
+            np.greater_equal(bound, bar, out=over)
+            return over
+        some = self.scratch.room("some", first.shape, np.bool_)
+        for end, bar, into in zip((first, last), level, (over, some), strict=True):
+            # What scores are at most, or the scores themselves where levels are lowered.
+            height = end if self.lowered_by else np.add(end, slack, out=bound)
+            np.greater_equal(height, bar - self.lowered_by, out=into)
+        over |= some
         return over
-
-    def _at_most(self, height: Singles, room: Singles) -> Singles:
-        """What scores of rays are at most, or the scores themselves where levels are lowered."""
-        return height if self.lowered_by else np.add(height, self.columns.slack, out=room)
