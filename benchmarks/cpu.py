@@ -44,8 +44,9 @@ def the_case():
     yield ""
     yield f"{CASE}. `plain` is one `(Q @ D.T).max(1)` in float32."
     yield f"Each line of ours is {TURNS} fresh processes, in turn with as many of `plain`, because the machine is not"
-    yield "equally fast all the time. Ratios are the middle one of the pairs, with lowest and highest. The first"
-    yield "of three calls in a process finds cold caches and memory, the best of them does not."
+    yield "equally fast all the time. Ratios are the middle one of the pairs, with lowest and highest, and after them"
+    yield "the middle one of ours over that of all of `plain`, whose time varies most. The first of three calls in a"
+    yield "process finds cold caches and memory, the best of them does not."
     yield "The peer is run before, between and after the engines; its figures are the middle ones."
     yield ""
     yield "| what | first, x plain | best of 3, x plain | faster than nudge-ft N | than nudge-ft M | MB above inputs |"
@@ -71,7 +72,7 @@ def the_case():
     for name, pairs in ours.items():
         first = middle([row for _, row in pairs], "first")
         yield (
-            f"| {name} | {ratios(pairs, 'first')} | {ratios(pairs, 'best')} "
+            f"| {name} | {shares(pairs, plains, 'first')} | {shares(pairs, plains, 'best')} "
             f"| {theirs['N'] / first:.1f} x | {theirs['M'] / first:.1f} x "
             f"| {max(row['grown_mb'] for _, row in pairs)} |"
         )
@@ -91,8 +92,10 @@ def other_metrics():
     yield ""
     yield "| metric | NumPy, N | NumPy, M | PyTorch, N | PyTorch, M | most MB above inputs |"
     yield "|---|---|---|---|---|---|"
-    for metric in ("recall@10", "success@10", "mrr@10", "recall@20", "recall@50"):
-        yield f"| {metric} {turns_of(metric, CASE)}"
+    metrics = "recall@10", "success@10", "mrr@10", "recall@20", "recall@50"
+    runs = {metric: turns_of(metric, CASE) for metric in metrics}
+    for metric, cells in zip(runs, table(runs.values()), strict=True):
+        yield f"| {metric} {cells}"
     yield ""
 
 
@@ -104,19 +107,27 @@ def much_in_common():
     yield ""
     yield "| NumPy, N | NumPy, M | PyTorch, N | PyTorch, M | most MB above inputs |"
     yield "|---|---|---|---|---|"
-    yield turns_of("ndcg@10", {**CASE, "common": COMMON})
+    yield from table([turns_of("ndcg@10", {**CASE, "common": COMMON})])
     yield ""
 
 
 def turns_of(metric, case):
-    """First calls of all engines and methods over `plain`, and the most memory."""
-    cells, memory = [], 0
+    """Pairs of `plain` and of ours, for all engines and methods."""
+    runs = []
     for engine, method in itertools.product(("numpy", "torch"), "NM"):
         options = {"engine": engine, "method": method, "metric": metric}
-        pairs = [(measure(task="plain", **case), measure(task="nudgevec", **options, **case)) for _ in range(FEW_TURNS)]
-        cells.append(ratios(pairs, "first"))
-        memory = max(memory, *(row["grown_mb"] for _, row in pairs))
-    return f"| {' | '.join(cells)} | {memory} |"
+        turns = [(measure(task="plain", **case), measure(task="nudgevec", **options, **case)) for _ in range(FEW_TURNS)]
+        runs.append(turns)
+    return runs
+
+
+def table(lines):
+    """First calls over `plain`, and the most memory, for lines of such runs."""
+    lines = list(lines)
+    plains = [plain for runs in lines for pairs in runs for plain, _ in pairs]
+    for runs in lines:
+        memory = max(row["grown_mb"] for pairs in runs for _, row in pairs)
+        yield f"| {' | '.join(shares(pairs, plains, 'first') for pairs in runs)} | {memory} |"
 
 
 def middle(rows, key):
@@ -124,8 +135,14 @@ def middle(rows, key):
 
 
 def ratios(pairs, key):
+    """The middle one of the pairs, the lowest and the highest."""
     each = sorted(row[key] / plain[key] for plain, row in pairs)
     return f"{statistics.median(each):.2f} ({each[0]:.2f} to {each[-1]:.2f})"
+
+
+def shares(pairs, plains, key):
+    """The same, and the middle one of ours over that of all of `plain`."""
+    return f"{ratios(pairs, key)}, {middle([row for _, row in pairs], key) / middle(plains, key):.2f}"
 
 
 def real_sets():
