@@ -23,8 +23,8 @@ from nudgevec.tiles import Single, Singles, Tile, error_of
 # Scores of one tile.
 _TILE_SCORES = 1 << 22
 _FIRST_SCORES = 1 << 23
-# Scores looked at, at a time.
-_AT_A_TIME = 1 << 21
+# Scores of the first one made at a time.
+_FIRST_TABLE = 1 << 21
 # Documents rounded at a time: few enough to stay in the cache.
 _DOCUMENTS = 512
 # 8 bits will do where they are off by less than this many standard deviations of the scores of so many queries for so
@@ -105,21 +105,16 @@ class TorchSieve(CpuSieve):
     ) -> tuple[Ints, Ints, Floats, Floats]:
         if isinstance(prepared, Single):
             return self._closer.over(prepared, floor, queries, first=first)
-        count, width = len(prepared.rounded.rows), len(floor)
         # The floor of a query that begins is found among all documents.
-        if first:
-            pieces = [(slice(0, count), some) for some in slices(width, max(1, _AT_A_TIME // count))]
-        else:
-            step = max(1, _AT_A_TIME // (ROUND * width)) * ROUND
-            pieces = [(some, slice(0, width)) for some in slices(count, step)]
-        parts = [self._over(prepared, *piece, floor, queries.start, first=first) for piece in pieces]
+        step = max(1, _FIRST_TABLE // len(prepared.rounded.rows)) if first else len(floor)
+        parts = [self._over(prepared, some, floor, queries.start, first=first) for some in slices(len(floor), step)]
         query, number, low, high = (np.concatenate(column) for column in zip(*parts, strict=True))
         return query, number, low, high
 
     def _over(
-        self, prepared: Prepared, documents: slice, asked: slice, floor: Floats, start: int, *, first: bool
+        self, prepared: Prepared, asked: slice, floor: Floats, start: int, *, first: bool
     ) -> tuple[Ints, Ints, Floats, Floats]:
-        rows, rounded = prepared.rows[documents], prepared.rounded.part(documents)
+        rows, rounded = prepared.rows, prepared.rounded
         queries = slice(start + asked.start, start + asked.stop)
         floor, coarse, unit = floor[asked], prepared.coarse[queries], self._unit(prepared, queries)
         over = self.scratch.room("over", (len(rounded.rows), len(floor)), np.bool_)
@@ -137,5 +132,5 @@ class TorchSieve(CpuSieve):
         # Bounds are so wide that most of these are below the floor.
         score = pair_products(rows, number, self.queries[queries], query).astype(np.float64)
         good = np.flatnonzero(score >= floor[query] - prepared.fine)
-        query, number, score = query[good] + asked.start, number[good] + documents.start, score[good]
+        query, number, score = query[good] + asked.start, number[good], score[good]
         return query, number, score - prepared.fine, score + prepared.fine
