@@ -21,7 +21,7 @@ from nudgevec.scratch import Scratch
 from nudgevec.tiles import Single, Singles, Tile, error_of
 
 # Scores of one tile.
-_TILE_SCORES = 1 << 22
+_TILE_SCORES = 1 << 23
 _FIRST_SCORES = 1 << 23
 # Scores of the first one made at a time.
 _FIRST_TABLE = 1 << 21
