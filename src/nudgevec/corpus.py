@@ -212,6 +212,7 @@ class Reader:
         """The vectors of these rows, checked, as a copy in the type the corpus keeps."""
         if len(rows) == 0:
             return np.empty((0, self.dim), dtype=np.float32)
+        # Counted first: a set of many rows takes a while to make.
         if len(self._seen) >= len(rows) and self._seen.keys() >= set(rows.tolist()):
             vectors = np.stack([self._seen[row] for row in rows.tolist()])
         else:
