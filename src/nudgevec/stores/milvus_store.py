@@ -92,7 +92,7 @@ class MilvusStore(PiecewiseStore):
         self.place = {"vector": named}
 
     def read_ids(self) -> list[Hashable]:
-        return [row[self.id_field] for block in self._rows(self.name, [self.id_field]) for row in block]
+        return [row[self.id_field] for row in self._rows(self.name, self.id_field)]
 
     def _loaded(self, name: str) -> None:
         """Files come back without anything in memory; a server may have its reasons, but reading takes no less."""
@@ -106,14 +106,19 @@ class MilvusStore(PiecewiseStore):
                 return _METRICS.get(str(found.get("metric_type")))
         return None
 
-    def _rows(self, name: str, fields: list[str]) -> Iterator[list[Any]]:
+    def _rows(self, name: str, key: str, *fields: str) -> Iterator[Any]:
+        """All rows, each once: Milvus Lite hands some out twice after a program died while it tidied up its log."""
+        seen: set[Hashable] = set()
         with _quiet():
             found = self.client.query_iterator(
-                name, batch_size=_WINDOW, output_fields=fields, consistency_level="Strong"
+                name, batch_size=_WINDOW, output_fields=[key, *fields], consistency_level="Strong"
             )
         try:
             while block := found.next():
-                yield block
+                for row in block:
+                    if row[key] not in seen:
+                        seen.add(row[key])
+                        yield row
         finally:
             found.close()
 
@@ -150,7 +155,7 @@ class MilvusStore(PiecewiseStore):
         if _BOTH not in {field["name"] for field in self.client.describe_collection(self._ledger)["fields"]}:
             raise StoreError(f"{self.url}: the collection {self._ledger!r} is in the way, and nudgevec did not make it")
         self._loaded(self._ledger)
-        found = [row for block in self._rows(self._ledger, ["place", "note", _BOTH]) for row in block]
+        found = self._rows(self._ledger, "place", "note", _BOTH)
         first, *rows = sorted(found, key=lambda row: int(row["place"]))
         both = np.array([row[_BOTH] for row in rows], np.float32).reshape(len(rows), -1)
         return Ledger.split(json.loads(first["note"]), [json.loads(row["note"]) for row in rows], both)
