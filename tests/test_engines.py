@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from nudgevec import ArrayCorpus, NudgeM, NudgeN, demo, engines, evaluate
+from nudgevec import ArrayCorpus, NudgeM, NudgeN, demo, engines, evaluate, parallel
 from nudgevec.columns import Columns
 from nudgevec.corpus import Reader
 from nudgevec.engines import device_engine, integers, numpy_engine, pytorch, torch_engine, torch_meeting, torch_sieve
@@ -24,7 +24,7 @@ from nudgevec.engines.torch_engine import TorchEngine
 from nudgevec.errors import OptionError
 from nudgevec.lines import Bars, Curves, Levels
 from nudgevec.motion import Motion
-from nudgevec.nearest import candidates, nearest
+from nudgevec.nearest import Reach, candidates, nearest
 from nudgevec.overtaking import Lone
 from nudgevec.scratch import Scratch
 from nudgevec.tiles import error_of
@@ -45,6 +45,7 @@ def engine(request, monkeypatch):
         monkeypatch.setattr(torch_meeting, "_MOST_LEFT", 0 if "alike" in request.param else 1)
         monkeypatch.setattr(integers, "_SCORES", 1)
         monkeypatch.setattr(integers, "ROUND", 48)
+    monkeypatch.setattr(numpy_engine, "_WORTH_LEAVING_OUT", 0)
     if "without" in request.param:
         monkeypatch.setattr(torch_engine, "multiplies_integers", lambda: False)
     # On CPU tensors bfloat16 is left to PyTorch's own products: some virtual machines die of those of oneDNN.
@@ -153,6 +154,33 @@ def test_nothing_above_a_floor_is_missed(engine, cosine, most, monkeypatch):
     assert np.array_equal(found.score[above], full.score[above])
     assert (found.score[~above] < np.broadcast_to(floor[:, None], above.shape)[~above]).all()
     assert (found.row == -1).any()
+
+
+@pytest.mark.parametrize(("k", "rows"), [(2, 150), (8, 150), (8, 5)])
+def test_no_more_documents_than_labels_are_below(engine, k, rows, monkeypatch):
+    """With k - 1 documents above a ceiling there need be no others; with fewer, all of the best are found."""
+    for name in ("_NARROWEST", "_FIRST_SCORES", "_TILE_SCORES"):
+        monkeypatch.setattr(numpy_engine, name, 1)
+    # What was found is known when the next document is looked at.
+    monkeypatch.setattr(numpy_engine.CpuSieve, "patience", 0)
+    monkeypatch.setattr(parallel, "cores", lambda: 1)
+    random = np.random.default_rng(0)
+    documents = random.standard_normal((rows, 24)).astype(np.float32)
+    queries = random.standard_normal((300, 24))
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    exact = queries @ documents.T.astype(np.float64) / np.linalg.norm(documents.astype(np.float64), axis=1)
+    scores = -np.sort(-exact, axis=1)
+    above = random.integers(0, min(3 * k, rows), 300)
+    ceiling = scores[np.arange(300), above] + 1e-9
+    reach = Reach(np.full(300, -np.inf), ceiling)
+    found = candidates(Reader(documents), queries, k, cosine=True, reach=reach, engine=engines.pick(engine, 0))
+    scored = np.where(found.row >= 0, np.take_along_axis(exact, found.row, axis=1), -np.inf)
+    scored = -np.sort(-scored, axis=1)[:, :k]
+    hidden = above >= k - 1
+    assert ((scored[hidden] > ceiling[hidden, None]).sum(axis=1) >= k - 1).all()
+    np.testing.assert_allclose(scored[~hidden], scores[~hidden, :k], rtol=0, atol=1e-12)
+    if k < rows and engine == "numpy":
+        assert (np.abs(scored[hidden] - scores[hidden, :k]) > 1e-9).any(), "nobody was left out"
 
 
 def test_more_than_can_be_kept_in_mind(engine, monkeypatch):

@@ -66,6 +66,10 @@ def test_pair_dots_depend_on_their_own_rows_only(dim, cosine):
     np.testing.assert_allclose(together, exact, rtol=0, atol=1e-11)
 
 
+def anywhere(queries):
+    return nearest.Reach(np.full(queries, -np.inf), np.full(queries, np.inf))
+
+
 @pytest.mark.parametrize("method", [NudgeN, NudgeM])
 def test_documents_below_all_labels_are_let_go(method, monkeypatch):
     """Of the documents at rest few are kept, and the answer is what it is with all of them."""
@@ -84,12 +88,46 @@ def test_documents_below_all_labels_are_let_go(method, monkeypatch):
             return method("ndcg@100").fit(documents, train, validation)
 
     tuner = fitted()
-    monkeypatch.setattr(Known, "lowest", lambda known, labels, queries, *_: np.full(len(queries), -np.inf))
+    monkeypatch.setattr(Known, "reach", lambda known, labels, queries, *_: anywhere(len(queries)))
     reference = fitted()
     some, everyone = ((found.row >= 0).sum(axis=1) for found in kept)
     assert (everyone == 101).all()
     assert some.mean() < 50
     assert (some == 0).any()
+    assert np.array_equal(tuner.curve_.edges, reference.curve_.edges)
+    assert np.array_equal(tuner.curve_.values, reference.curve_.values)
+    assert tuner.choice_ == reference.choice_
+
+
+@pytest.mark.parametrize("method", [NudgeN, NudgeM])
+@pytest.mark.parametrize("metric", ["capped_recall@1", "ndcg@10", "recall@100"])
+def test_queries_whose_labels_are_out_of_reach_are_asked_about_no_longer(method, metric, monkeypatch):
+    """Enough documents at rest are above these wherever they go, and the answer is what it is with all queries."""
+    documents, train, validation, _ = learnable(rows=2000, train=300, held=100)
+    # Some labels rest.
+    validation = validation[0], [[500 + row] if row % 3 == 0 else [row] for (row,) in validation[1]]
+    monkeypatch.setattr(numpy_engine, "_NARROWEST", 40)
+    monkeypatch.setattr(numpy_engine, "_FIRST_SCORES", 1)
+    monkeypatch.setattr(numpy_engine, "_TILE_SCORES", 1)
+    asked = []
+
+    def fitted():
+        def counted(self, prepared, floor, queries, *, first, over=numpy_engine.NumpySieve.over):
+            asked[-1] += len(floor) * len(prepared.rows)
+            return over(self, prepared, floor, queries, first=first)
+
+        asked.append(0)
+        with monkeypatch.context() as patched:
+            patched.setattr(numpy_engine.NumpySieve, "over", counted)
+            return method(metric, guard=0, engine="numpy").fit(documents, train, validation)
+
+    tuner = fitted()
+    monkeypatch.setattr(
+        Known, "reach", lambda *some, reach=Known.reach: reach(*some)._replace(highest=anywhere(100)[1])
+    )
+    reference = fitted()
+    fewer, everyone = asked
+    assert fewer < 0.9 * everyone
     assert np.array_equal(tuner.curve_.edges, reference.curve_.edges)
     assert np.array_equal(tuner.curve_.values, reference.curve_.values)
     assert tuner.choice_ == reference.choice_
@@ -110,6 +148,7 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
     settings = [
         (numpy_engine, "_TILE_SCORES", 500),
         (numpy_engine, "_QUERIES", 3),
+        (numpy_engine, "_WORTH_LEAVING_OUT", 0),
         (pairs, "_FEW_PAIR_BYTES", 1000),
         (nearest, "_MOST_KEPT", 40),
         (parallel, "ROWS", 3),
@@ -135,6 +174,9 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
     ]
     for module, name, value in settings:
         with monkeypatch.context() as patched:
+            if name == "_WORTH_LEAVING_OUT":
+                patched.setattr(numpy_engine, "_NARROWEST", 10)
+                patched.setattr(numpy_engine, "_TILE_SCORES", 1)
             patched.setattr(cutter, "_GROUP_SCORES", 1 << (9 if name.startswith("_GROUP") else 19))
             patched.setattr(cutter, "_GROUP_PAIRS", 0)
             patched.setattr(cutter, "_FEW_LISTED", 0)

@@ -78,7 +78,7 @@ class Cutter:
         self.threads = _CENTRAL_THREADS if self.at_once else 0
         known = Known.moving(labels, scan.queries, motion)
         # Asked for last: the scan may be under way.
-        self.still = scan.still(motion.rows, lambda: known.lowest(labels, scan.queries, motion, scan.reader))
+        self.still = scan.still(motion.rows, lambda: known.reach(labels, scan.queries, motion, scan.reader))
         self.rests = _Rests.of(self.still, k, motion.scale)
         high = self.still.row[(np.abs(self.rests.score) > _HIGHEST) & (self.still.row >= 0)]
         if len(high):

@@ -9,8 +9,8 @@ import numpy as np
 from nudgevec.corpus import Reader, check_nonzero
 from nudgevec.labels import Labels
 from nudgevec.lines import Mask, entries
-from nudgevec.motion import Motion, height
-from nudgevec.nearest import Candidates
+from nudgevec.motion import Motion, height, peak
+from nudgevec.nearest import Candidates, Reach
 from nudgevec.pairs import dots_with_each, pair_dots
 from nudgevec.parallel import slices
 from nudgevec.rows import Floats, Ints, lengths
@@ -45,18 +45,21 @@ class Known(NamedTuple):
         query, column = labels.query[label], column[label]
         return cls(query, column, label, *exact_curves(queries, query, motion, column), motion.stop[column])
 
-    def lowest(self, labels: Labels, queries: Floats, motion: Motion, reader: Reader) -> Floats:
-        """What the labels of each query never come below, these and those that rest; minus infinity where that is not
-        known. Documents at rest below that never meet a label. In the units of the documents."""
+    def reach(self, labels: Labels, queries: Floats, motion: Motion, reader: Reader) -> Reach:
+        """Of these labels and those that rest."""
         if motion.turns:
             # A sinusoid that is positive at both ends is lowest at one of them,
-            least = np.minimum(self.score, self.height(motion.end))
+            last = self.height(motion.end)
+            least = np.minimum(self.score, last)
             least[least <= 0] = -np.inf
+            most = peak(self.score, last, self.stop)
         else:
-            # a ray that rises where it begins.
+            # a ray that rises where it begins, and one that falls is highest there.
             least = np.where(self.slope > 0, self.score, -np.inf)
-        lowest: Floats = np.full(len(queries), np.inf)
+            most = np.where(self.slope < -2 * self.room(self.score), self.score, np.inf)
+        lowest, highest = np.full(len(queries), np.inf), np.full(len(queries), -np.inf)
         np.minimum.at(lowest, self.query, least)
+        np.maximum.at(highest, self.query, most)
         rest = self._rest(labels)
         if len(rest):
             rows, which = numbered(labels.row[rest])
@@ -65,8 +68,10 @@ class Known(NamedTuple):
                 check_nonzero(lengths(vectors), rows, reader)
             score = pair_dots(queries, labels.query[rest], vectors, which, cosine=motion.turns)
             np.minimum.at(lowest, labels.query[rest], score / motion.scale)
+            np.maximum.at(highest, labels.query[rest], score / motion.scale)
         lowest -= _ROOM * (1 + np.abs(lowest))
-        return lowest * motion.scale
+        highest += _ROOM * (1 + np.abs(highest))
+        return Reach(lowest * motion.scale, highest * motion.scale)
 
     def _rest(self, labels: Labels) -> Ints:
         """The other labels."""

@@ -66,6 +66,16 @@ class Candidates:
         return self.low[query, place] if self.scores is None else self.scores(query, self.row[query, place])
 
 
+class Reach(NamedTuple):
+    """Between which scores the labels of each query stay; infinite where that is not known.
+
+    Documents below need not be found, and with k - 1 above no more need be: no label is among the best k - 1 then.
+    """
+
+    lowest: Floats
+    highest: Floats
+
+
 def nearest(
     reader: Reader,
     queries: Floats,
@@ -95,7 +105,7 @@ def candidates(
     *,
     cosine: bool,
     skip: Ints | None = None,
-    floor: Floats | None = None,
+    reach: Reach | None = None,
     later: Later | None = None,
     engine: Engine,
 ) -> Candidates:
@@ -103,7 +113,8 @@ def candidates(
 
     ``later`` tells a floor that is not known before, when all documents have been seen.
     """
-    return _shortlist(reader, queries, k, cosine, skip, floor, engine, later=later).candidates()
+    floor, ceiling = (None, None) if reach is None else reach
+    return _shortlist(reader, queries, k, cosine, skip, floor, engine, ceiling=ceiling, later=later).candidates()
 
 
 def _shortlist(
@@ -115,11 +126,13 @@ def _shortlist(
     floor: Floats | None,
     engine: Engine,
     precedence: Precedence | None = None,
+    *,
+    ceiling: Floats | None = None,
     later: Later | None = None,
 ) -> _Shortlist:
     """What a pass over the documents finds."""
     skip = np.empty(0, np.int64) if skip is None else np.sort(skip)
-    k = min(k, reader.rows - len(skip))
+    asked, k = k, min(k, reader.rows - len(skip))
     found = Nearest(np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), -np.inf))
     if k == 0:
         return _Shortlist(found, None, precedence, 0.0, None)
@@ -135,12 +148,16 @@ def _shortlist(
             low = high = pair_dots(queries, query, tile.block, place, cosine=cosine)
         return Bounded(query, tile.first + place, low, high).where(high >= shortlist.floor[query])
 
+    def wanting(some: Ints) -> Ints:
+        # Of fewer documents than were asked for, none is too many.
+        return some if ceiling is None or k < asked else some[shortlist.draft[some, 1] <= ceiling[some]]
+
     def stream() -> Iterator[Tile]:
         yield from tiles(reader, skip, sieve.first_width, sieve.width, cosine=cosine)
         if later is not None:
             shortlist.leave_out_below(later())
 
-    for some in sieve.scan(stream(), shortlist.floor, finish):
+    for some in sieve.scan(stream(), shortlist.floor, wanting, finish):
         shortlist.add(some)
     return shortlist
 

@@ -11,7 +11,7 @@ import numpy as np
 from nudgevec.columns import Columns
 from nudgevec.corpus import Reader
 from nudgevec.engines.base import Engine, Meeting
-from nudgevec.nearest import Candidates, Later, Nearest, candidates, kth_score, nearest
+from nudgevec.nearest import Candidates, Later, Nearest, Reach, candidates, kth_score, nearest
 from nudgevec.rows import Floats, Ints
 from nudgevec.sorting import distinct
 
@@ -49,14 +49,14 @@ class Scan:
         self.lowest.cancel()
         self.background.shutdown()
 
-    def _pass(self, reader: Reader, skip: Ints, floor: Floats | None = None, later: Later | None = None) -> Candidates:
+    def _pass(self, reader: Reader, skip: Ints, reach: Reach | None = None, later: Later | None = None) -> Candidates:
         return candidates(
             reader,
             self.queries,
             self.k,
             cosine=self.cosine,
             skip=skip,
-            floor=floor,
+            reach=reach,
             later=later,
             engine=self.engine,
         )
@@ -69,16 +69,16 @@ class Scan:
         meeting = self.engine.meeting(columns)
         return lambda: meeting
 
-    def still(self, moving: Ints, floor: Callable[[], Floats]) -> Candidates:
-        """The nearest of all documents but those in ``moving``, and a few more. Those below the floor, which is asked
-        for where the pass has not ended, are not needed."""
+    def still(self, moving: Ints, reach: Callable[[], Reach]) -> Candidates:
+        """The nearest of all documents but those in ``moving``, and a few more. Those that never meet a label, which is
+        asked about where the pass has not ended, are not needed."""
         if self.others is None:
-            return self._pass(self.reader, skip=moving, floor=floor())
+            return self._pass(self.reader, skip=moving, reach=reach())
         rest = np.setdiff1d(self.labelled, moving, assume_unique=True)
         if self.reader.streams:
             others = self.others()
             return _joined(others, rest, self._nearest(rest, kth_score(others.low, self.k)))
-        self.lowest.set_result(floor())
+        self.lowest.set_result(reach().lowest)
         # While the pass goes on.
         joining = self._nearest(rest, self.lowest.result())
         return _joined(self.others(), rest, joining)

@@ -21,6 +21,10 @@ _AT_A_TIME = 1 << 18
 Result = TypeVar("Result")
 
 
+Wanting = Callable[[Ints], Ints]
+"""Which of some queries want more documents: fewer and fewer of them."""
+
+
 class Survivors(NamedTuple):
     """Documents of a tile whose scores may exceed the floor: query numbers, places in the block, and what the
     scores lie between."""
@@ -51,9 +55,12 @@ class Sieve(Protocol):
     def patience(self) -> float:
         """How many documents may have been found, per place in the lists, before the floor must follow."""
 
-    def scan(self, tiles: Iterator[Tile], floor: Floats, finish: Callable[[Survivors], Result]) -> Iterator[Result]:
+    def scan(
+        self, tiles: Iterator[Tile], floor: Floats, wanting: Wanting, finish: Callable[[Survivors], Result]
+    ) -> Iterator[Result]:
         """Filter all tiles against each query's floor, which may rise meanwhile, and finish what is left of
-        each, possibly in other threads. Results come in the order of the documents."""
+        each, possibly in other threads. Results come in the order of the documents. Queries that want no more need not
+        be asked about any longer."""
 
 
 class Met(NamedTuple):

@@ -18,7 +18,7 @@ import numpy as np
 
 from nudgevec import parallel
 from nudgevec.columns import Columns
-from nudgevec.engines.base import Result, Survivors
+from nudgevec.engines.base import Result, Survivors, Wanting
 from nudgevec.engines.device_meeting import DeviceMeeting
 from nudgevec.engines.pytorch import full_precision, import_torch
 from nudgevec.engines.transfers import arriving
@@ -96,7 +96,9 @@ class DeviceSieve:
         self.adding = (8 * dim + 16) * UNIT_ROUNDOFF + error_of(dim)
         self.width = self.first_width = max(1024, _TILE_BYTES // (4 * dim))
 
-    def scan(self, tiles: Iterator[Tile], floor: Floats, finish: Callable[[Survivors], Result]) -> Iterator[Result]:
+    def scan(
+        self, tiles: Iterator[Tile], floor: Floats, wanting: Wanting, finish: Callable[[Survivors], Result]
+    ) -> Iterator[Result]:
         """Where documents can be read again, survivors are finished at the end, when most of them are known not
         to be among the best; elsewhere by threads while the next tile is filtered."""
         self._raise_to(floor)

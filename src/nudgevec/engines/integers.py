@@ -5,6 +5,7 @@ Products of integers are exact, and several times as fast as those of float32; w
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from nudgevec.engines.pytorch import import_torch
 from nudgevec.parallel import slices
-from nudgevec.rows import Floats
+from nudgevec.rows import Floats, Ints
 from nudgevec.scratch import Scratch
 from nudgevec.tiles import UNIT_ROUNDOFF, Singles
 
@@ -56,6 +57,13 @@ class Asked:
             rounded -= some
             self.lost[part] = np.sqrt(np.einsum("ij,ij->i", rounded, rounded)) * (1 + 1e-6)
         self.rows = self.torch.from_numpy(whole)
+
+    def only(self, queries: Ints) -> Asked:
+        """Some of them."""
+        some = copy(self)
+        some.unit, some.lost = self.unit[queries], self.lost[queries]
+        some.rows = self.rows[self.torch.from_numpy(queries)]
+        return some
 
     def products(self, queries: slice, documents: Rounded, out: Whole) -> None:
         """Documents by rows and queries by columns, which is faster than the other way round."""

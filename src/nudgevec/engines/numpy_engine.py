@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 
 from nudgevec import parallel
 from nudgevec.columns import Columns
-from nudgevec.engines.base import Meeting, Met, Result, Survivors, crowded, handfuls, kth_reached
+from nudgevec.engines.base import Meeting, Met, Result, Survivors, Wanting, crowded, handfuls, kth_reached
 from nudgevec.lines import Bars, Levels, Mask, all_true, kth_largest, split_up
 from nudgevec.overtaking import Lone
 from nudgevec.parallel import everywhere, ordered, slices
@@ -27,6 +28,8 @@ _NARROWEST = 256
 _TILE_BYTES = 1 << 24
 _QUERIES = 2048
 _FEWEST_QUERIES = 64
+# Queries that want no more documents are left out when they are this share of all.
+_WORTH_LEAVING_OUT = 1 / 32
 # Scores of moving documents at each end, at a time; and documents, at least.
 _MEETING_SCORES = 1 << 20
 _FEWEST_DOCUMENTS = 64
@@ -51,18 +54,24 @@ class NumpyEngine:
 
 
 class CpuSieve(ABC):
-    """What filters on the CPU have in common: tiles go to threads, one each."""
+    """What filters on the CPU have in common: tiles go to threads, one each, and fewer and fewer queries with them."""
 
     first_width: int
     width: int
     patience = 0.25
 
     def __init__(self, queries: Floats, first_scores: int, tile_scores: int, scratch: Scratch) -> None:
-        self.count, dim = queries.shape
+        count, dim = queries.shape
+        # The queries that are asked about.
+        self.numbers = np.arange(count)
         self.scratch = scratch
         widest = _TILE_BYTES // (4 * dim)
-        self.first_width = max(_NARROWEST, min(widest, first_scores // self.count))
-        self.width = max(_NARROWEST, min(widest, tile_scores // min(self.count, _QUERIES)))
+        self.first_width = max(_NARROWEST, min(widest, first_scores // count))
+        self.width = max(_NARROWEST, min(widest, tile_scores // min(count, _QUERIES)))
+
+    @abstractmethod
+    def only(self, numbers: Ints) -> Self:
+        """A filter for some of the queries, made from the one for all of them."""
 
     @abstractmethod
     def prepared(self, tile: Tile) -> Any:
@@ -73,27 +82,38 @@ class CpuSieve(ABC):
         """(query, number in the tile, bounds of the score) where it may exceed the floor. Of the first tile, only what
         may be among the k best there: no floor knows of them yet."""
 
-    def scan(self, tiles: Iterator[Tile], floor: Floats, finish: Callable[[Survivors], Result]) -> Iterator[Result]:
-        def filtered(tile: Tile, prepared: Any, queries: slice, *, first: bool = False) -> Result:
-            query, number, low, high = self.over(prepared, floor[queries], queries, first=first)
-            return finish(Survivors(tile, query + queries.start, tile.at(number), low, high))
+    def scan(
+        self, tiles: Iterator[Tile], floor: Floats, wanting: Wanting, finish: Callable[[Survivors], Result]
+    ) -> Iterator[Result]:
+        def filtered(sieve: Self, tile: Tile, prepared: Any, queries: slice, *, first: bool = False) -> Result:
+            numbers = sieve.numbers[queries]
+            query, number, low, high = sieve.over(prepared, floor[numbers], queries, first=first)
+            return finish(Survivors(tile, numbers[query], tile.at(number), low, high))
 
-        def whole(tile: Tile) -> list[Result]:
-            prepared = self.prepared(tile)
-            return [filtered(tile, prepared, some) for some in self._parts(_QUERIES)]
+        def whole(piece: tuple[Self, Tile]) -> list[Result]:
+            sieve, tile = piece
+            prepared = sieve.prepared(tile)
+            return [filtered(sieve, tile, prepared, some) for some in slices(len(sieve.numbers), _QUERIES)]
 
         # Nothing is known before the first tile, so its queries are shared out among the threads.
         first = next(tiles, None)
         if first is None:
             return
         prepared = self.prepared(first)
-        share = min(_QUERIES, max(_FEWEST_QUERIES, -(-self.count // parallel.cores())))
-        yield from ordered(lambda some: filtered(first, prepared, some, first=True), self._parts(share))
-        for results in ordered(whole, tiles):
+        share = min(_QUERIES, max(_FEWEST_QUERIES, -(-len(self.numbers) // parallel.cores())))
+        parts = slices(len(self.numbers), share)
+        yield from ordered(lambda some: filtered(self, first, prepared, some, first=True), parts)
+        for results in ordered(whole, self._narrowing(tiles, wanting)):
             yield from results
 
-    def _parts(self, step: int) -> list[slice]:
-        return list(parallel.slices(self.count, step))
+    def _narrowing(self, tiles: Iterator[Tile], wanting: Wanting) -> Iterator[tuple[Self, Tile]]:
+        """Tiles, with filters for the queries that want more when a tile is taken, and perhaps a few others."""
+        sieve = self
+        for tile in tiles:
+            left = wanting(sieve.numbers)
+            if 0 < len(left) <= (1 - _WORTH_LEAVING_OUT) * len(sieve.numbers):
+                sieve = self.only(left)
+            yield sieve, tile
 
 
 class NumpySieve(CpuSieve):
@@ -103,6 +123,11 @@ class NumpySieve(CpuSieve):
         super().__init__(queries, _FIRST_SCORES, _TILE_SCORES, scratch)
         self.k = k
         self.queries = np.ascontiguousarray(queries.T, dtype=np.float32)
+
+    def only(self, numbers: Ints) -> Self:
+        fewer = copy(self)
+        fewer.numbers, fewer.queries = numbers, self.queries.take(numbers, axis=1)
+        return fewer
 
     def prepared(self, tile: Tile) -> Single:
         return tile.single(self.scratch.room("rows", (len(tile), tile.block.shape[1]), np.float32))

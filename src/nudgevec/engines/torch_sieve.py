@@ -5,8 +5,9 @@ What 8 bits lose is about the same whatever the scores, so where these hardly di
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from nudgevec.engines.numpy_engine import CpuSieve, NumpySieve
 from nudgevec.engines.pytorch import import_torch, pair_products
 from nudgevec.lines import all_true, split_up
 from nudgevec.parallel import slices
-from nudgevec.rows import Floats, Ints
+from nudgevec.rows import Floats, Ints, rows_of
 from nudgevec.scratch import Scratch
 from nudgevec.tiles import Single, Singles, Tile, error_of
 
@@ -52,13 +53,18 @@ class TorchSieve(CpuSieve):
         self.k = k
         self.queries = queries.astype(np.float32)
         self.asked = Asked(queries)
-        self.exact = queries
         # How far scores differ, as the first tile has it. Zero where 8 bits did not tell them apart.
         self.spread: float | None = None
 
+    def only(self, numbers: Ints) -> Self:
+        fewer = copy(self)
+        fewer.__dict__.pop("_closer", None)
+        fewer.numbers, fewer.asked = numbers, self.asked.only(numbers)
+        return fewer
+
     @cached_property
     def _closer(self) -> NumpySieve:
-        return NumpySieve(self.exact, self.k, self.scratch)
+        return NumpySieve(rows_of(self.queries, self.numbers), self.k, self.scratch)
 
     def prepared(self, tile: Tile) -> Prepared | Single:
         room: Singles = self.scratch.room("rows", (len(tile), tile.block.shape[1]), np.float32)
@@ -90,7 +96,7 @@ class TorchSieve(CpuSieve):
 
     def _spread(self, prepared: Prepared) -> float:
         """The standard deviation of the scores of these documents."""
-        some = slice(min(_SOME, self.count))
+        some = slice(min(_SOME, len(self.numbers)))
         table = np.empty((len(prepared.rounded.rows), some.stop), np.int32)
         self.asked.products(some, prepared.rounded, table)
         spread = table[: min(len(prepared.rows), _MANY)].std(axis=0) * self._unit(prepared, some)
@@ -130,7 +136,7 @@ class TorchSieve(CpuSieve):
         over[len(rows) :] = False
         number, query = split_up(all_true(over), len(floor))
         # Bounds are so wide that most of these are below the floor.
-        score = pair_products(rows, number, self.queries[queries], query).astype(np.float64)
+        score = pair_products(rows, number, self.queries, self.numbers[queries][query]).astype(np.float64)
         good = np.flatnonzero(score >= floor[query] - prepared.fine)
         query, number, score = query[good] + asked.start, number[good], score[good]
         return query, number, score - prepared.fine, score + prepared.fine
