@@ -14,6 +14,9 @@ from nudgevec.labels import Labels, read_labels
 from nudgevec.parallel import meanwhile
 from nudgevec.queries import Queries, measured, query_matrix
 
+# Fewer numbers are measured sooner than a thread begins.
+_WORTH_A_THREAD = 1 << 20
+
 Judged = tuple[npt.ArrayLike, Any]
 """(query vectors, labels): one row and one label entry per query."""
 
@@ -25,7 +28,8 @@ def judged(pair: Judged, reader: Reader, what: str) -> tuple[Queries, Labels]:
     except (TypeError, ValueError):
         raise LabelError(f"{what}: pass a pair (query vectors, labels)") from None
     matrix = query_matrix(vectors, reader.dim, what)
-    measuring = meanwhile(partial(measured, matrix, what))
+    measure = partial(measured, matrix, what)
+    measuring = meanwhile(measure) if matrix.size >= _WORTH_A_THREAD else measure
     try:
         found = read_labels(labels, len(matrix), reader, what)
     finally:

@@ -69,7 +69,8 @@ def everywhere(function: Callable[[slice], object], size: int, step: int = 0, th
     """
     step = step or ROWS
     remaining = slices(size, step)
-    helpers = min(hands(threads or FEW), size // (2 * step)) - 1
+    enough_for = size // (2 * step)
+    helpers = min(hands(threads or FEW), enough_for) - 1 if enough_for > 1 else 0
     if helpers < 1:
         for part in remaining:
             function(part)
