@@ -155,6 +155,7 @@ class NumpyMeeting:
 
     def __init__(self, columns: Columns, scratch: Scratch) -> None:
         self.columns = columns
+        self.ends = columns.ends
         self.scratch = scratch
         # Where columns are off by about as much, levels are lowered by that, instead of every score raised.
         least, most = columns.slack.min(initial=np.inf), columns.slack.max(initial=0)
@@ -170,7 +171,7 @@ class NumpyMeeting:
 
     def _some(self, asked: Singles, way: Levels, part: slice, k: int) -> Met:
         """The same for some of the documents. Levels rise on the way, in place."""
-        ends, shape = self.columns.ends[:, part], (part.stop - part.start, asked.shape[1])
+        ends, shape = self.ends[:, part], (part.stop - part.start, asked.shape[1])
         first, last = (self.scratch.room(name, shape, np.float32) for name in ("scores", "last"))
 
         def multiply(some: slice) -> None:
