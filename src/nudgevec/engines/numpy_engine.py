@@ -20,8 +20,8 @@ from nudgevec.scratch import Scratch
 from nudgevec.sorting import sorted_places
 from nudgevec.tiles import Single, Singles, Tile
 
-# Scores of one tile: 2 million float32, 8 MB.
-_TILE_SCORES = 1 << 21
+# Scores of one tile: 4 million float32, 16 MB.
+_TILE_SCORES = 1 << 22
 _FIRST_SCORES = 1 << 22
 # Documents of one: at least so many, and with few queries at most so many bytes of float32.
 _NARROWEST = 256
