@@ -7,7 +7,7 @@ import pytest
 
 from nudgevec.beside import ever_ahead
 from nudgevec.lines import Curves
-from nudgevec.motion import height
+from nudgevec.motion import height, peak
 
 
 def curves(random, count, common, widest):
@@ -75,3 +75,16 @@ def test_differences_stay_between_their_bounds(widest, common):
     short = high - low < 0.05
     assert short.sum() > 10
     assert (np.ptp(differences, axis=0) + 1e-3 > upper - lower)[short].all()
+
+
+@pytest.mark.parametrize("stop", [1e-6, 0.999e-3, 1.001e-3, 0.5, 2.0, np.pi - 1e-3, np.pi - 1.1e-6])
+def test_the_peak_is_the_highest_point(stop):
+    """Never below it, also where the way is as short or as long as there are any."""
+    random = np.random.default_rng(0)
+    score, slope = random.standard_normal((2, 3000))
+    last = height(score, slope, np.full(3000, stop), np.float64(stop))
+    top = np.arctan2(slope, score)
+    highest = np.maximum(np.maximum(score, last), np.where((top > 0) & (top < stop), np.hypot(score, slope), -np.inf))
+    found = peak(score, last, np.full(3000, stop))
+    assert (found >= highest).all()
+    np.testing.assert_allclose(found, highest, rtol=3e-6)

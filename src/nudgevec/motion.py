@@ -221,9 +221,9 @@ def peak(first: Floats, last: Floats, stop: Floats) -> Floats:
     xp = functions_for(first)
     shadow = xp.cos(stop)
     inside = (last > first * shadow) & (first > last * shadow)
-    square = xp.square(first) + xp.square(last) - 2 * first * last * shadow
     short = stop < 1e-3
-    radius = xp.sqrt(xp.clip(square, 0.0, None)) / xp.where(short, 1.0, xp.sin(stop)) * (1 + 1e-6)
+    slope = (last - first * shadow) / xp.where(short, 1.0, xp.sin(stop))
+    radius = xp.sqrt(xp.square(first) + xp.square(slope)) * (1 + 1e-6)
     higher = xp.maximum(first, last)
     peak: Floats = xp.where(short, higher + 1e-6 * abs(higher), xp.where(inside, radius, higher))
     return peak
