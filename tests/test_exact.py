@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import oracle
 from nudgevec import NudgeM, NudgeN, cutter, cutting, ranks
+from nudgevec.engines import numpy_engine
 from nudgevec.tiles import error_of
 from problems import METRICS, Problem, problems
 
@@ -48,6 +49,10 @@ def test_curve_equals_brute_force(method, move, problem, metric, where, as_if_la
 
 def no_short_cuts(patched, beside):
     """Small problems are treated as large ones are, and turning documents compared beside a label or not."""
+    for name in ("_NARROWEST", "_FIRST_SCORES", "_TILE_SCORES"):
+        patched.setattr(numpy_engine, name, 1)
+    patched.setattr(numpy_engine, "_WORTH_LEAVING_OUT", 0)
+    patched.setattr(numpy_engine.CpuSieve, "patience", 0)
     patched.setattr(cutter, "_FEW_LISTED", 0)
     patched.setattr(cutter, "_IN_COMMON", -1e9 if beside else np.inf)
     patched.setattr(ranks, "_OFTEN", 0)

@@ -9,9 +9,10 @@ import pytest
 
 from nudgevec import NudgeM, NudgeN, cutter, cutting, lines, nearest, pairs, parallel, ranks, scan, sweep
 from nudgevec.corpus import ArrayCorpus, Reader
-from nudgevec.engines import numpy_engine
+from nudgevec.engines import numpy_engine, torch_sieve
 from nudgevec.engines.device_engine import DeviceEngine
 from nudgevec.engines.numpy_engine import NumpyEngine
+from nudgevec.errors import VectorError
 from nudgevec.known import Known
 from nudgevec.nearest import candidates
 from nudgevec.pairs import pair_dots
@@ -99,6 +100,22 @@ def test_documents_below_all_labels_are_let_go(method, monkeypatch):
     assert tuner.choice_ == reference.choice_
 
 
+@pytest.mark.parametrize("engine", ["numpy", "torch"])
+def test_nobody_wants_more(engine, monkeypatch):
+    """All labels are out of reach: nothing more is multiplied, and what is wrong with a document is still told."""
+    monkeypatch.setattr(parallel, "cores", lambda: 1)
+    for module in (numpy_engine, torch_sieve):
+        monkeypatch.setattr(module, "_FIRST_SCORES", 1)
+        monkeypatch.setattr(module, "_TILE_SCORES", 1)
+    documents = np.random.default_rng(0).standard_normal((2000, 16)).astype(np.float32)
+    queries, labels = -documents[:1], [[0]]
+    tuner = NudgeM("recall@3", guard=0, engine=engine).fit(documents, (documents[1:2], [[1]]), (queries, labels))
+    assert tuner.curve_.values.tolist() == [0.0]
+    documents[-1, 3] = np.nan
+    with pytest.raises(VectorError, match="row 1999"):
+        NudgeM("recall@3", guard=0, engine=engine).fit(documents, (documents[1:2], [[1]]), (queries, labels))
+
+
 @pytest.mark.parametrize("method", [NudgeN, NudgeM])
 @pytest.mark.parametrize("metric", ["capped_recall@1", "ndcg@10", "recall@100"])
 def test_queries_whose_labels_are_out_of_reach_are_asked_about_no_longer(method, metric, monkeypatch):
@@ -109,6 +126,8 @@ def test_queries_whose_labels_are_out_of_reach_are_asked_about_no_longer(method,
     monkeypatch.setattr(numpy_engine, "_NARROWEST", 40)
     monkeypatch.setattr(numpy_engine, "_FIRST_SCORES", 1)
     monkeypatch.setattr(numpy_engine, "_TILE_SCORES", 1)
+    # Many threads would take many tiles before the first is known.
+    monkeypatch.setattr(parallel, "cores", lambda: 1)
     asked = []
 
     def fitted():
@@ -174,8 +193,9 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
     ]
     for module, name, value in settings:
         with monkeypatch.context() as patched:
-            if name == "_WORTH_LEAVING_OUT":
+            if name in ("_TILE_SCORES", "_WORTH_LEAVING_OUT"):
                 patched.setattr(numpy_engine, "_NARROWEST", 10)
+                patched.setattr(numpy_engine, "_FIRST_SCORES", 1)
                 patched.setattr(numpy_engine, "_TILE_SCORES", 1)
             patched.setattr(cutter, "_GROUP_SCORES", 1 << (9 if name.startswith("_GROUP") else 19))
             patched.setattr(cutter, "_GROUP_PAIRS", 0)

@@ -54,7 +54,7 @@ class Known(NamedTuple):
             least[least <= 0] = -np.inf
             most = peak(self.score, last, self.stop)
         else:
-            # a ray that rises where it begins, and one that falls is highest there.
+            # a ray that rises where it begins, and one that falls is highest there, beside what rests.
             least = np.where(self.slope > 0, self.score, -np.inf)
             most = np.where(self.slope < -2 * self.room(self.score), self.score, np.inf)
         lowest, highest = np.full(len(queries), np.inf), np.full(len(queries), -np.inf)

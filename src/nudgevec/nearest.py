@@ -67,10 +67,8 @@ class Candidates:
 
 
 class Reach(NamedTuple):
-    """Between which scores the labels of each query stay; infinite where that is not known.
-
-    Documents below need not be found, and with k - 1 above no more need be: no label is among the best k - 1 then.
-    """
+    """What the labels of each query never come below, beside documents at rest, and what they never come above;
+    infinite where that is not known."""
 
     lowest: Floats
     highest: Floats
@@ -111,7 +109,9 @@ def candidates(
 ) -> Candidates:
     """The same documents and a few more: which of those that score about as much are the best has not been decided.
 
-    ``later`` tells a floor that is not known before, when all documents have been seen.
+    Of those out of the ``reach`` of a query's labels some may be left out: those below, and where k - 1 above have been
+    found, so that no label is among the best k - 1, all others. ``later`` tells a floor that is not known before, when
+    all documents have been seen.
     """
     floor, ceiling = (None, None) if reach is None else reach
     return _shortlist(reader, queries, k, cosine, skip, floor, engine, ceiling=ceiling, later=later).candidates()
@@ -149,7 +149,7 @@ def _shortlist(
         return Bounded(query, tile.first + place, low, high).where(high >= shortlist.floor[query])
 
     def wanting(some: Ints) -> Ints:
-        # Of fewer documents than were asked for, none is too many.
+        # Where there are fewer documents than were asked for, none is too many.
         return some if ceiling is None or k < asked else some[shortlist.draft[some, 1] <= ceiling[some]]
 
     def stream() -> Iterator[Tile]:

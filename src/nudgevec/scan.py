@@ -71,7 +71,7 @@ class Scan:
 
     def still(self, moving: Ints, reach: Callable[[], Reach]) -> Candidates:
         """The nearest of all documents but those in ``moving``, and a few more. Those that never meet a label, which is
-        asked about where the pass has not ended, are not needed."""
+        asked about where the pass has not ended, are not needed, nor more of them where no label is ever seen."""
         if self.others is None:
             return self._pass(self.reader, skip=moving, reach=reach())
         rest = np.setdiff1d(self.labelled, moving, assume_unique=True)

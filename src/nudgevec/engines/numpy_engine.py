@@ -28,7 +28,7 @@ _NARROWEST = 256
 _TILE_BYTES = 1 << 24
 _QUERIES = 2048
 _FEWEST_QUERIES = 64
-# Queries that want no more documents are left out when they are this share of all.
+# Queries that want no more documents are left out when they are this share of those still asked about.
 _WORTH_LEAVING_OUT = 1 / 32
 # Scores of moving documents at each end, at a time; and documents, at least.
 _MEETING_SCORES = 1 << 20
@@ -107,11 +107,12 @@ class CpuSieve(ABC):
             yield from results
 
     def _narrowing(self, tiles: Iterator[Tile], wanting: Wanting) -> Iterator[tuple[Self, Tile]]:
-        """Tiles, with filters for the queries that want more when a tile is taken, and perhaps a few others."""
+        """Tiles, with filters for the queries that want more when a tile is taken, and perhaps a few others. Where
+        nobody does, tiles are still checked."""
         sieve = self
         for tile in tiles:
             left = wanting(sieve.numbers)
-            if 0 < len(left) <= (1 - _WORTH_LEAVING_OUT) * len(sieve.numbers):
+            if len(left) <= (1 - _WORTH_LEAVING_OUT) * len(sieve.numbers):
                 sieve = self.only(left)
             yield sieve, tile
 
@@ -155,6 +156,7 @@ class NumpyMeeting:
 
     def __init__(self, columns: Columns, scratch: Scratch) -> None:
         self.columns = columns
+        # Made here, on all cores, and not by the first thread that asks.
         self.ends = columns.ends
         self.scratch = scratch
         # Where columns are off by about as much, levels are lowered by that, instead of every score raised.

@@ -77,7 +77,7 @@ class TorchSieve(CpuSieve):
             single = single._replace(rows=room)
         prepared = self._prepared(single)
         spread = self._spread(prepared) if self.spread is None else self.spread
-        tells_apart = bool(prepared.coarse.mean() / _SPREAD <= spread)
+        tells_apart = bool(prepared.coarse.sum() <= _SPREAD * spread * len(prepared.coarse))
         if self.spread is None:
             self.spread = spread if tells_apart else 0.0
         return prepared if tells_apart else single
