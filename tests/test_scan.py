@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from nudgevec import NudgeM, NudgeN, cutter, cutting, lines, nearest, pairs, parallel, ranks, scan, sweep
+from nudgevec import NudgeM, NudgeN, cutter, cutting, lines, nearest, pairs, parallel, ranks, scan, shortlist, sweep
 from nudgevec.corpus import ArrayCorpus, Reader
 from nudgevec.engines import numpy_engine, torch_sieve
 from nudgevec.engines.device_engine import DeviceEngine
@@ -169,7 +169,7 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
         (numpy_engine, "_QUERIES", 3),
         (numpy_engine, "_WORTH_LEAVING_OUT", 0),
         (pairs, "_FEW_PAIR_BYTES", 1000),
-        (nearest, "_MOST_KEPT", 40),
+        (shortlist, "_MOST_KEPT", 40),
         (parallel, "ROWS", 3),
         (cutter, "_GROUP_QUERIES", 1),
         (cutter, "_GROUP_PAIRS", 200),

@@ -12,8 +12,8 @@ import numpy as np
 from nudgevec.cutting import Leaf
 from nudgevec.known import Known, exact_curves
 from nudgevec.motion import Motion
-from nudgevec.nearest import Candidates
 from nudgevec.rows import Floats, Ints
+from nudgevec.shortlist import Candidates
 from nudgevec.sorting import begins, numbered
 
 

@@ -25,12 +25,12 @@ from nudgevec.labels import Labels
 from nudgevec.lines import Bars, Curves, Layout, Levels, Mask, entries, kth_largest
 from nudgevec.listed import Begun, Listed, as_good_as_ahead
 from nudgevec.motion import Motion
-from nudgevec.nearest import Candidates, kth_score
 from nudgevec.overtaking import Lone
 from nudgevec.parallel import everywhere, ordered, slices
 from nudgevec.rays import ray_leaves
 from nudgevec.rows import Floats, Ints, rows_of
 from nudgevec.scan import Scan
+from nudgevec.shortlist import Candidates, kth_score
 from nudgevec.sorting import begins, distinct, sorted_places
 from nudgevec.tiles import error_of
 

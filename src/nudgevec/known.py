@@ -10,10 +10,11 @@ from nudgevec.corpus import Reader, check_nonzero
 from nudgevec.labels import Labels
 from nudgevec.lines import Mask, entries
 from nudgevec.motion import Motion, height, peak
-from nudgevec.nearest import Candidates, Reach
+from nudgevec.nearest import Reach
 from nudgevec.pairs import dots_with_each, pair_dots
 from nudgevec.parallel import slices
 from nudgevec.rows import Floats, Ints, lengths
+from nudgevec.shortlist import Candidates
 from nudgevec.sorting import begins, numbered
 
 # Labels looked up at a time.

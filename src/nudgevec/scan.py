@@ -11,8 +11,9 @@ import numpy as np
 from nudgevec.columns import Columns
 from nudgevec.corpus import Reader
 from nudgevec.engines.base import Engine, Meeting
-from nudgevec.nearest import Candidates, Later, Nearest, Reach, candidates, kth_score, nearest
+from nudgevec.nearest import Later, Reach, candidates, nearest
 from nudgevec.rows import Floats, Ints
+from nudgevec.shortlist import Candidates, Nearest, kth_score
 from nudgevec.sorting import distinct
 
 
