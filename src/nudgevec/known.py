@@ -47,7 +47,7 @@ class Known(NamedTuple):
         return cls(query, column, label, *exact_curves(queries, query, motion, column), motion.stop[column])
 
     def reach(self, labels: Labels, queries: Floats, motion: Motion, reader: Reader) -> Reach:
-        """Of these labels and those that rest."""
+        """Between which scores these labels and those that rest stay, in the units of the documents."""
         if motion.turns:
             # A sinusoid that is positive at both ends is lowest at one of them,
             last = self.height(motion.end)

@@ -69,6 +69,7 @@ def everywhere(function: Callable[[slice], object], size: int, step: int = 0, th
     """
     step = step or ROWS
     remaining = slices(size, step)
+    # How many cores there are is asked only where that matters: the answer takes as long as some of the work.
     enough_for = size // (2 * step)
     helpers = min(hands(threads or FEW), enough_for) - 1 if enough_for > 1 else 0
     if helpers < 1:

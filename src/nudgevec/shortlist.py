@@ -1,7 +1,4 @@
-"""What a scan has found so far: documents that may be among the best of their queries, and the floor they set.
-
-Exact scores are asked for as late as possible, when most documents are known not to be needed.
-"""
+"""What a scan has found so far: documents that may be among the best of their queries, and the floor they set."""
 
 from __future__ import annotations
 

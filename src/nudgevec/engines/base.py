@@ -19,8 +19,6 @@ from nudgevec.tiles import Singles, Tile
 _AT_A_TIME = 1 << 18
 
 Result = TypeVar("Result")
-
-
 Wanting = Callable[[Ints], Ints]
 """Which of some queries want more documents: fewer and fewer of them."""
 

@@ -100,7 +100,8 @@ class DeviceSieve:
         self, tiles: Iterator[Tile], floor: Floats, wanting: Wanting, finish: Callable[[Survivors], Result]
     ) -> Iterator[Result]:
         """Where documents can be read again, survivors are finished at the end, when most of them are known not
-        to be among the best; elsewhere by threads while the next tile is filtered."""
+        to be among the best; elsewhere by threads while the next tile is filtered. All queries are asked about to the
+        end: what their labels reach is found out meanwhile."""
         self._raise_to(floor)
         under_way: deque[list[Future[Result]]] = deque()
         waiting: list[tuple[Tile, Found]] = []

@@ -77,6 +77,7 @@ class TorchSieve(CpuSieve):
             single = single._replace(rows=room)
         prepared = self._prepared(single)
         spread = self._spread(prepared) if self.spread is None else self.spread
+        # Not by their mean: there may be no queries left.
         tells_apart = bool(prepared.coarse.sum() <= _SPREAD * spread * len(prepared.coarse))
         if self.spread is None:
             self.spread = spread if tells_apart else 0.0
