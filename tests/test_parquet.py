@@ -1,39 +1,54 @@
-"""Parquet folders give the answer of the array they hold."""
+"""Parquet folders give the answer of the array they hold, however they were written."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nudgevec import NudgeM, NudgeN
 from nudgevec.errors import VectorError
 from nudgevec.parquet import ParquetCorpus
+from nudgevec.parquet_pages import plain_numbers
 from problems import learnable
 
+PLAIN = {"compression": "none", "use_dictionary": False}
 
-def write(folder, documents, ids, files=3, group=37):
+
+def table(documents, ids, nullable=True):
+    flat = pa.array(np.ascontiguousarray(documents).ravel())
+    kind = pa.list_(pa.field("element", flat.type, nullable=nullable), documents.shape[1])
+    vectors = pa.FixedSizeListArray.from_arrays(flat, type=kind)
+    return pa.table({"id": ids, "text": ["x"] * len(ids), "vector": vectors})
+
+
+def write(folder, documents, ids, files=3, **options):
     for number, part in enumerate(np.array_split(np.arange(len(documents)), files)):
-        flat = pa.array(np.ascontiguousarray(documents[part]).ravel())
-        vectors = pa.FixedSizeListArray.from_arrays(flat, documents.shape[1])
-        table = pa.table({"id": [ids[row] for row in part], "text": ["x"] * len(part), "vector": vectors})
-        pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=group)
+        some = table(documents[part], [ids[row] for row in part])
+        pq.write_table(some, folder / f"part-{number}.parquet", **{"row_group_size": 37, **options})
 
 
 @pytest.mark.parametrize("method", [NudgeN, NudgeM])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_same_answer_as_the_array(tmp_path, method, dtype):
+@pytest.mark.parametrize("options", [{}, PLAIN, {"use_dictionary": False}], ids=["default", "plain", "snappy"])
+def test_same_answer_as_the_array(tmp_path, method, dtype, options):
     documents, train, validation, _ = learnable()
     documents = documents.astype(dtype)
     ids = [f"doc-{row}" for row in range(len(documents))]
-    write(tmp_path, documents, ids)
+    write(tmp_path, documents, ids, **options)
     reference = method().fit(documents, train, validation)
 
     def names(part):
         return part[0], [[ids[entry[0]]] for entry in part[1]]
 
     corpus = ParquetCorpus(tmp_path, block_rows=50)
+    # Numbers in a dictionary have to be decoded.
+    assert corpus.random_access == bool(options)
     tuner = method().fit(corpus, names(train), names(validation))
     assert tuner.gamma_ == reference.gamma_
     assert np.array_equal(tuner.curve_.edges, reference.curve_.edges)
@@ -42,6 +57,98 @@ def test_same_answer_as_the_array(tmp_path, method, dtype):
     assert np.array_equal(tuner.transform(corpus), reference.transform(documents))
     by_row = method().fit(ParquetCorpus(tmp_path, id_column=None), train, validation)
     assert by_row.gamma_ == reference.gamma_
+
+
+@given(
+    rows=st.integers(1, 60),
+    dim=st.integers(1, 9),
+    kind=st.sampled_from([np.float16, np.float32, np.float64]),
+    nullable=st.booleans(),
+    compression=st.sampled_from(["none", "snappy", "zstd", "gzip", "lz4"]),
+    version=st.sampled_from(["1.0", "2.0"]),
+    dictionary=st.sampled_from([False, True, "outgrown"]),
+    statistics=st.booleans(),
+    index=st.booleans(),
+    group=st.integers(1, 70),
+    page=st.integers(64, 600),
+    block=st.integers(1, 70),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(deadline=None, max_examples=200)
+def test_however_it_was_written(
+    tmp_path_factory,
+    rows,
+    dim,
+    kind,
+    nullable,
+    compression,
+    version,
+    dictionary,
+    statistics,
+    index,
+    group,
+    page,
+    block,
+    seed,
+):
+    """Pages of any size, which may end in the middle of a vector, of each version, with or without a dictionary that
+    may have become too large on the way."""
+    random = np.random.default_rng(seed)
+    documents = random.standard_normal((rows, dim)).astype(kind)
+    if random.random() < 0.3:
+        documents[:] = 0.5  # compresses well
+    path = tmp_path_factory.mktemp("written") / "a.parquet"
+    pq.write_table(
+        table(documents, list(range(rows)), nullable),
+        path,
+        compression=compression,
+        data_page_version=version,
+        use_dictionary=bool(dictionary),
+        dictionary_pagesize_limit=16 if dictionary == "outgrown" else None,
+        write_statistics=statistics,
+        write_page_index=index,
+        row_group_size=group,
+        data_page_size=page,
+        write_batch_size=int(random.integers(1, 64)),
+    )
+    corpus = ParquetCorpus(path, block_rows=block)
+    if statistics and not dictionary and compression in ("none", "snappy"):
+        assert corpus.random_access
+    assert np.array_equal(np.concatenate([vectors for _, vectors in corpus.blocks()]), documents)
+    assert [key for ids, _ in corpus.blocks() for key in ids] == list(range(rows))
+    some = random.integers(0, rows, random.integers(0, 2 * rows))
+    assert np.array_equal(corpus.take(some.tolist()), documents[some])
+
+
+@pytest.mark.parametrize("rows", [8000, 100_000])
+def test_a_dictionary_at_the_beginning(tmp_path, rows):
+    """PyArrow's own way to write: a dictionary up to its size, which vectors soon fill, and then plain pages."""
+    documents = np.random.default_rng(0).standard_normal((rows, 64), dtype=np.float32)
+    pq.write_table(table(documents, list(range(rows))), tmp_path / "a.parquet")
+    corpus = ParquetCorpus(tmp_path)
+    assert corpus.random_access == (rows == 100_000)
+    assert np.array_equal(np.concatenate([vectors for _, vectors in corpus.blocks()]), documents)
+    some = np.random.default_rng(1).permutation(rows)[:1000]
+    assert np.array_equal(corpus.take(some), documents[some])
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_large_row_group_is_not_read_as_a_whole(tmp_path, compression):
+    documents = np.random.default_rng(0).standard_normal((100_000, 64), dtype=np.float32)
+    pq.write_table(
+        table(documents, list(range(100_000))), tmp_path / "a.parquet", compression=compression, use_dictionary=False
+    )
+    corpus = ParquetCorpus(tmp_path, id_column=None, block_rows=1000)
+    pool = pa.proxy_memory_pool(pa.default_memory_pool())
+    before = pa.default_memory_pool()
+    try:
+        pa.set_memory_pool(pool)
+        for _ in corpus.blocks():
+            pass
+        corpus.take([0, 50_000, 99_999])
+    finally:
+        pa.set_memory_pool(before)
+    assert pool.max_memory() < 5 << 20, f"{pool.max_memory() >> 20} MB of 25"
 
 
 def test_take_in_any_order(tmp_path):
@@ -54,6 +161,55 @@ def test_take_in_any_order(tmp_path):
     assert corpus.take([]).shape == (0, documents.shape[1])
 
 
+@pytest.mark.parametrize("missing", ["vector", "number"])
+@pytest.mark.parametrize("compression", ["none", "snappy"])
+def test_what_is_missing_is_never_made_up(tmp_path, missing, compression):
+    """Values move up where others are missing, in the file."""
+    vectors = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    vectors[1] = None if missing == "vector" else [3.0, None]
+    column = pa.array(vectors, pa.list_(pa.float32(), 2))
+    for name, some in (("a", column[:1]), ("b", column)):
+        pq.write_table(
+            pa.table({"id": range(len(some)), "vector": some}),
+            tmp_path / f"{name}.parquet",
+            **{**PLAIN, "compression": compression},
+        )
+    corpus = ParquetCorpus(tmp_path, id_column=None)
+    assert not corpus.random_access
+    with pytest.raises(VectorError, match=r"b.parquet has documents without a vector|row 2 holds NaN"):
+        NudgeN(gamma=0.1).fit(corpus, (np.ones((1, 2)), [[2]]))
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy"])
+def test_statistics_are_not_believed(tmp_path, compression):
+    """Some writers count what is missing in another way, or not at all."""
+    path = tmp_path / "a.parquet"
+    vectors = pa.array([[1.0, 2.0], [3.0, None], [5.0, 6.0]], pa.list_(pa.float32(), 2))
+    pq.write_table(pa.table({"vector": vectors}), path, compression=compression, use_dictionary=False)
+    column = pq.ParquetFile(path).metadata.row_group(0).column(0)
+    names = "compression", "has_dictionary_page", "data_page_offset", "total_compressed_size"
+    wrong = SimpleNamespace(has_null_count=True, null_count=0)
+    claimed = SimpleNamespace(statistics=wrong, **{name: getattr(column, name) for name in names})
+    assert plain_numbers(path, column, 6, 4) is None
+    assert plain_numbers(path, claimed, 5, 4) is None
+    numbers = plain_numbers(path, claimed, 6, 4)
+    assert (numbers is None) == (compression == "none")
+    if numbers is not None:
+        with numbers.opened() as copy, pytest.raises(VectorError, match=r"a.parquet has documents without a vector"):
+            copy(0, 6, np.empty(24, np.uint8))
+
+
+def test_files_that_changed_meanwhile_are_named(tmp_path):
+    documents = learnable()[0]
+    write(tmp_path, documents, list(range(len(documents))), files=1, **PLAIN)
+    corpus = ParquetCorpus(tmp_path)
+    assert corpus.random_access
+    path = tmp_path / "part-0.parquet"
+    path.write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(VectorError, match=r"part-0.parquet ends in the middle of a page"):
+        corpus.take([399])
+
+
 def test_what_cannot_be_read_is_named(tmp_path):
     with pytest.raises(VectorError, match="no Parquet files"):
         ParquetCorpus(tmp_path)
@@ -61,4 +217,10 @@ def test_what_cannot_be_read_is_named(tmp_path):
     with pytest.raises(VectorError, match="has no column 'embedding'; it has id, vector"):
         ParquetCorpus(tmp_path, vector_column="embedding")
     with pytest.raises(VectorError, match="must be a FixedSizeList"):
+        ParquetCorpus(tmp_path)
+    for name, dim in (("a", 2), ("b", 3)):
+        pq.write_table(table(np.zeros((1, dim)), [0]), tmp_path / f"{name}.parquet")
+    with pytest.raises(
+        VectorError, match=r"2 x double in .*a.parquet, and in .*b.parquet fixed_size_list<element: double>\[3\]"
+    ):
         ParquetCorpus(tmp_path)

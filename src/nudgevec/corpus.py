@@ -29,7 +29,11 @@ _ROWS_BETWEEN_RELEASES = 64
 
 @runtime_checkable
 class Corpus(Protocol):
-    """What the library needs of a collection of documents."""
+    """What the library needs of a collection of documents.
+
+    Where ``random_access`` is an attribute of it and true, single vectors are quick to ``take``: labelled documents
+    are looked at before the others, and much of the scan can be left out. Otherwise all documents stream by once.
+    """
 
     @property
     def ids(self) -> Sequence[Hashable]:
@@ -56,6 +60,8 @@ class ArrayCorpus:
     >>> corpus.take(["b"])
     array([[0., 1.]], dtype=float32)
     """
+
+    random_access = True
 
     def __init__(
         self,
@@ -200,7 +206,7 @@ class Reader:
     @property
     def streams(self) -> bool:
         """True where asking for single rows may be slow, and where a block is gone when it has been worked on."""
-        return not isinstance(self.corpus, ArrayCorpus)
+        return not getattr(self.corpus, "random_access", False)
 
     @property
     def at_hand(self) -> Array | None:

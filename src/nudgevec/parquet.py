@@ -9,20 +9,30 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate
+from functools import cached_property
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nudgevec.errors import MissingExtraError, VectorError
-from nudgevec.rows import Array
+from nudgevec.parallel import slices
+from nudgevec.parquet_pages import Numbers, plain_numbers
+from nudgevec.rows import Array, Ints
+
+# Bytes of a block by default, and those that PyArrow reads at a time, instead of a whole row group.
+_BLOCK_BYTES = 6 << 20
+_READ_BYTES = 1 << 20
+# Of a row group with more than this share to decode, all is decoded.
+_SMALL_SHARE = 1 / 8
 
 
 class ParquetCorpus:
     """Documents in one Parquet file or a folder of them.
 
-    ``id_column=None`` names documents by their row, counted through all files.
+    ``id_column=None`` names documents by their row, counted through all files. ``block_rows`` are read at a time; about
+    6 MB by default.
     """
 
     def __init__(
@@ -30,7 +40,7 @@ class ParquetCorpus:
         path: str | os.PathLike[str],
         vector_column: str = "vector",
         id_column: str | None = "id",
-        block_rows: int = 4096,
+        block_rows: int | None = None,
     ) -> None:
         try:
             import pyarrow
@@ -41,62 +51,148 @@ class ParquetCorpus:
         names = sorted(where.glob("*.parquet")) if where.is_dir() else [where]
         if not names or not names[0].is_file():
             raise VectorError(f"there are no Parquet files at {where}")
-        self.vector_column, self.id_column, self.block_rows = vector_column, id_column, block_rows
-        self.files = [parquet.ParquetFile(name, pre_buffer=False) for name in names]
-        for file, name in zip(self.files, names, strict=True):
+        files = [parquet.ParquetFile(name, pre_buffer=False, buffer_size=_READ_BYTES) for name in names]
+        shapes = []
+        for file, name in zip(files, names, strict=True):
             for column in filter(None, (vector_column, id_column)):
                 if column not in file.schema_arrow.names:
                     raise VectorError(f"{name} has no column {column!r}; it has {', '.join(file.schema_arrow.names)}")
-        kind = self.files[0].schema_arrow.field(vector_column).type
-        if not pyarrow.types.is_fixed_size_list(kind) or not pyarrow.types.is_floating(kind.value_type):
-            raise VectorError(f"column {vector_column!r} is {kind}; vectors must be a FixedSizeList of floats")
-        self.dim = int(kind.list_size)
-        self._first_row = list(accumulate((file.metadata.num_rows for file in self.files), initial=0))
+            kind = file.schema_arrow.field(vector_column).type
+            if not pyarrow.types.is_fixed_size_list(kind) or not pyarrow.types.is_floating(kind.value_type):
+                raise VectorError(
+                    f"column {vector_column!r} is {kind} in {name}; vectors must be a FixedSizeList of floats"
+                )
+            shapes.append((kind.list_size, kind.value_type))
+            if shapes[-1] != shapes[0]:
+                raise VectorError(f"vectors are {shapes[0][0]} x {shapes[0][1]} in {names[0]}, and in {name} {kind}")
+        dim, number_kind = shapes[0]
+        self.dim, self.dtype = int(dim), np.dtype(number_kind.to_pandas_dtype())
+        self.block_rows = block_rows or max(1, _BLOCK_BYTES // (self.dim * self.dtype.itemsize))
+        self.groups = [
+            _RowGroup(file, name, number, vector_column, self.dim, self.dtype)
+            for file, name in zip(files, names, strict=True)
+            for number in range(file.num_row_groups)
+        ]
+        self._first_row = list(accumulate((group.rows for group in self.groups), initial=0))
         self.ids: Sequence[Hashable] = range(self._first_row[-1])
         if id_column is not None:
-            self.ids = [key for file in self.files for key in file.read([id_column])[id_column].to_pylist()]
+            self.ids = [key for file in files for key in file.read([id_column])[id_column].to_pylist()]
         self._row_of: dict[Hashable, int] | None = None
 
+    @property
+    def random_access(self) -> bool:
+        """Whether single vectors are quick to get: nearly all of them can be copied."""
+        return all(group.numbers is not None and group.numbers.quick for group in self.groups)
+
     def take(self, ids: Sequence[Hashable]) -> Array:
-        if self.id_column is not None and self._row_of is None:
-            self._row_of = {key: row for row, key in enumerate(self.ids)}
-        rows = np.array([key if self._row_of is None else self._row_of[key] for key in ids], dtype=np.int64)
-        taken: Array | None = None
+        rows = self._located(ids)
         order = np.argsort(rows, kind="stable")
-        for number, file in enumerate(self.files):
-            low, high = np.searchsorted(rows[order], self._first_row[number : number + 2])
-            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-            bounds = np.concatenate([[0], np.cumsum(sizes)])
-            wanted = rows[order[low:high]] - self._first_row[number]
-            groups = np.searchsorted(bounds, wanted, side="right") - 1
-            for group in np.unique(groups).tolist():
-                vectors = self._vectors(file.read_row_group(group, [self.vector_column]), number)
-                here = np.flatnonzero(groups == group)
-                if taken is None:
-                    taken = np.empty((len(rows), self.dim), vectors.dtype)
-                taken[order[low:high][here]] = vectors[wanted[here] - bounds[group]]
-        return np.empty((0, self.dim), np.float32) if taken is None else taken
+        bounds = np.searchsorted(rows[order], self._first_row)
+        taken = np.empty((len(rows), self.dim), self.dtype)
+        for number, group in enumerate(self.groups):
+            here = order[bounds[number] : bounds[number + 1]]
+            if len(here):
+                taken[here] = group.take(rows[here] - self._first_row[number], self.block_rows)
+        return taken
+
+    def _located(self, ids: Sequence[Hashable]) -> Ints:
+        if isinstance(self.ids, range):
+            return np.asarray(ids, dtype=np.int64)
+        if self._row_of is None:
+            self._row_of = {key: row for row, key in enumerate(self.ids)}
+        return np.array([self._row_of[key] for key in ids], dtype=np.int64)
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        """All documents; the next block is decoded while the last one is worked on."""
+        """All documents; the next block is read while the last one is worked on."""
+        start = 0
         with ThreadPoolExecutor(1) as reader:
-            blocks = self._decoded()
+            blocks = self._blocks()
             coming = reader.submit(next, blocks, None)
             while (block := coming.result()) is not None:
                 coming = reader.submit(next, blocks, None)
-                yield block
+                yield self.ids[start : start + len(block)], block
+                start += len(block)
 
-    def _decoded(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        start = 0
-        for number, file in enumerate(self.files):
-            for batch in file.iter_batches(self.block_rows, columns=[self.vector_column]):
-                yield self.ids[start : start + len(batch)], self._vectors(batch, number)
-                start += len(batch)
+    def _blocks(self) -> Iterator[Array]:
+        for (_, decoded), some in groupby(self.groups, lambda group: (group.path, group.numbers is None)):
+            first, *others = some
+            if decoded:
+                # All together: blocks need not end where small row groups do.
+                yield from first.decoded(self.block_rows, *others)
+                continue
+            for group in first, *others:
+                yield from group.blocks(self.block_rows)
 
-    def _vectors(self, table: Any, number: int) -> Array:
-        column = table[self.vector_column]
-        chunks = column.chunks if hasattr(column, "chunks") else [column]
-        if any(chunk.null_count for chunk in chunks):
-            raise VectorError(f"file {number} of the corpus has documents without a vector")
-        flat = [chunk.flatten().to_numpy(zero_copy_only=False).reshape(-1, self.dim) for chunk in chunks]
-        return flat[0] if len(flat) == 1 else np.concatenate(flat)
+
+class _RowGroup:
+    """The vectors of a row group, copied where they lie in the file as they are, and decoded by PyArrow elsewhere."""
+
+    def __init__(self, file: Any, path: Path, number: int, column: str, dim: int, dtype: np.dtype[Any]) -> None:
+        self.file, self.path, self.number, self.column, self.dim, self.dtype = file, path, number, column, dim, dtype
+        self.rows = int(file.metadata.row_group(number).num_rows)
+
+    @cached_property
+    def numbers(self) -> Numbers | None:
+        """Where nearly all of them lie; None where there are none such."""
+        schema, width = self.file.schema, self.dtype.itemsize
+        leaves = [leaf for leaf in range(len(schema)) if schema.column(leaf).path.startswith(f"{self.column}.")]
+        if len(leaves) != 1 or not _lists_of(schema.column(leaves[0]), width):
+            return None
+        column, count = self.file.metadata.row_group(self.number).column(leaves[0]), self.rows * self.dim
+        numbers = plain_numbers(self.path, column, count, width)
+        return None if numbers is None or numbers.begin > _SMALL_SHARE * count else numbers
+
+    @property
+    def head(self) -> int:
+        """How many have to be decoded, from the first one on."""
+        return self.rows if self.numbers is None else -(-self.numbers.begin // self.dim)
+
+    def blocks(self, size: int) -> Iterator[Array]:
+        """All vectors, so many at a time."""
+        yield from self._head(size)
+        for part in slices(self.rows, size, self.head):
+            vectors = np.empty((part.stop - part.start, self.dim), self.dtype)
+            self._copy([part.start], vectors[None])
+            yield vectors
+
+    def take(self, rows: Ints, size: int) -> Array:
+        """Some vectors, by their rows (sorted)."""
+        taken, start = np.empty((len(rows), self.dim), self.dtype), 0
+        in_head = int(np.searchsorted(rows, self.head))
+        for block in self._head(size) if in_head else ():
+            here = slice(*np.searchsorted(rows[:in_head], [start, start + len(block)]))
+            taken[here] = block[rows[here] - start]
+            start += len(block)
+        self._copy(rows[in_head:].tolist(), taken[in_head:, None])
+        return taken
+
+    def decoded(self, size: int, *others: _RowGroup) -> Iterator[Array]:
+        """All vectors of this row group and others of the same file, from PyArrow."""
+        numbers = [group.number for group in (self, *others)]
+        for batch in self.file.iter_batches(size, row_groups=numbers, columns=[self.column]):
+            vectors = batch[self.column]
+            if vectors.null_count:
+                raise VectorError(f"{self.path} has documents without a vector")
+            yield vectors.flatten().to_numpy(zero_copy_only=False).reshape(-1, self.dim)
+
+    def _head(self, size: int) -> Iterator[Array]:
+        """What has to be decoded."""
+        left = self.head
+        for block in self.decoded(size) if left else ():
+            yield block[:left]
+            left -= len(block)
+            if left <= 0:
+                return
+
+    def _copy(self, rows: list[int], into: Array) -> None:
+        """Stretches of vectors that begin with these rows."""
+        if self.numbers is not None and rows:
+            with self.numbers.opened() as copy:
+                for row, vectors in zip(rows, into, strict=True):
+                    copy(row * self.dim, (row + len(vectors)) * self.dim, vectors.reshape(-1).view(np.uint8))
+
+
+def _lists_of(leaf: Any, width: int) -> bool:
+    """Whether a column of Parquet's is a list, not a list of lists, of floats with so many bytes."""
+    widths = {"FLOAT": 4, "DOUBLE": 8, "FIXED_LEN_BYTE_ARRAY": leaf.length}
+    return leaf.max_repetition_level == 1 and widths.get(leaf.physical_type) == width
