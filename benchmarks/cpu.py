@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-from worker import scratch
+from worker import SOURCES, scratch
 
 HERE = Path(__file__).parent
 CASE = {"n": 100_000, "d": 384, "train": 20_000, "validation": 2_000, "touched": 10_000}
@@ -205,7 +205,7 @@ def streaming():
     yield "| source | speed of the in-memory array | memory above inputs, MB |"
     yield "|---|---|---|"
     spec = {"n": 1_000_000, "d": 384, "train": 5_000, "validation": 1_000, "touched": 4_000, "repeat": 2}
-    rows = {source: measure(task="nudgevec", source=source, **spec) for source in ("array", "mapped", "parquet")}
+    rows = {source: measure(task="nudgevec", source=source, **spec) for source in SOURCES}
     for source, row in rows.items():
         yield f"| {source} | {100 * rows['array']['best'] / row['best']:.0f}% | {row['grown_mb']} |"
     big = measure(task="nudgevec", on_disk=True, **{**spec, "n": 10_000_000, "repeat": 1})

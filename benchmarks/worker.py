@@ -107,7 +107,8 @@ def mapped(documents):
     return np.load(path, mmap_mode="r")
 
 
-def parquet(documents):
+def parquet(documents, **options):
+    """Four files; without options, as PyArrow writes them: with a dictionary at first, compressed (snappy)."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -118,9 +119,7 @@ def parquet(documents):
     for start in range(0, len(documents), 250_000):
         part = documents[start : start + 250_000]
         vectors = pa.FixedSizeListArray.from_arrays(pa.array(part.ravel()), part.shape[1])
-        table = pa.table({"vector": vectors})
-        options = {"compression": "none", "use_dictionary": False, "row_group_size": 16384}
-        pq.write_table(table, folder / f"{start:09d}.parquet", **options)
+        pq.write_table(pa.table({"vector": vectors}), folder / f"{start:09d}.parquet", **options)
     return ParquetCorpus(folder, id_column=None)
 
 
@@ -130,7 +129,14 @@ def scratch():
     return folder
 
 
-SOURCES = {"array": lambda documents: documents, "mapped": mapped, "parquet": parquet}
+PLAIN = {"compression": "none", "use_dictionary": False, "row_group_size": 16384}
+SOURCES = {
+    "array": lambda documents: documents,
+    "mapped": mapped,
+    "parquet, plain": lambda documents: parquet(documents, **PLAIN),
+    "parquet, as PyArrow writes it": parquet,
+    "parquet, zstd": lambda documents: parquet(documents, compression="zstd"),
+}
 TASKS = {"plain": plain, "nudgevec": ours, "nudge-ft": theirs}
 
 if __name__ == "__main__":

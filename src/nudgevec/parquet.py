@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from nudgevec.errors import MissingExtraError, VectorError
-from nudgevec.parallel import slices
+from nudgevec.parallel import everywhere, slices
 from nudgevec.parquet_pages import Numbers, plain_numbers
 from nudgevec.rows import Array, Ints
 
@@ -26,6 +26,8 @@ _BLOCK_BYTES = 6 << 20
 _READ_BYTES = 1 << 20
 # Of a row group with more than this share to decode, all is decoded.
 _SMALL_SHARE = 1 / 8
+# Single vectors copied at a time, by one thread.
+_ROWS = 64
 
 
 class ParquetCorpus:
@@ -163,6 +165,8 @@ class _RowGroup:
             here = slice(*np.searchsorted(rows[:in_head], [start, start + len(block)]))
             taken[here] = block[rows[here] - start]
             start += len(block)
+            if here.stop == in_head:
+                break
         self._copy(rows[in_head:].tolist(), taken[in_head:, None])
         return taken
 
@@ -186,10 +190,16 @@ class _RowGroup:
 
     def _copy(self, rows: list[int], into: Array) -> None:
         """Stretches of vectors that begin with these rows."""
-        if self.numbers is not None and rows:
-            with self.numbers.opened() as copy:
-                for row, vectors in zip(rows, into, strict=True):
+        numbers = self.numbers
+        if numbers is None or not rows:
+            return
+
+        def copy_some(part: slice) -> None:
+            with numbers.opened() as copy:
+                for row, vectors in zip(rows[part], into[part], strict=True):
                     copy(row * self.dim, (row + len(vectors)) * self.dim, vectors.reshape(-1).view(np.uint8))
+
+        everywhere(copy_some, len(rows), _ROWS)
 
 
 def _lists_of(leaf: Any, width: int) -> bool:
