@@ -17,8 +17,7 @@ from nudgevec.columns import Columns
 from nudgevec.corpus import Reader
 from nudgevec.engines import device_engine, integers, numpy_engine, pytorch, torch_engine, torch_meeting, torch_sieve
 from nudgevec.engines.device_engine import DeviceEngine
-from nudgevec.engines.device_meeting import DeviceMeeting
-from nudgevec.engines.numpy_engine import NumpyMeeting
+from nudgevec.engines.numpy_engine import NumpyEngine, NumpyMeeting
 from nudgevec.engines.pytorch import pair_products
 from nudgevec.engines.torch_engine import TorchEngine
 from nudgevec.errors import OptionError
@@ -274,14 +273,26 @@ def test_no_moving_document_is_missed(turns, k, cross, most, monkeypatch):
     kept = np.sort(np.minimum(*ends), axis=1)[:, -k]
     reaches &= np.maximum(*ends) >= kept[:, None]
     assert reaches.any()
-    rooms = Scratch([])
-    meetings = NumpyMeeting(columns, rooms), TorchEngine().meeting(columns), DeviceMeeting(columns, torch.device("cpu"))
-    for kind in meetings:
-        met = kind.among(queries, asked, nobody_alone(40), k)
-        listed = np.zeros_like(reaches)
+    for kind, numbers in product(meetings(columns, queries, monkeypatch), (np.arange(40), np.arange(2, 40, 3))):
+        some = Bars(
+            asked.way.at(numbers), low[numbers], high[numbers], asked.labels.at(numbers), asked.stills.at(numbers)
+        )
+        met = kind.among(numbers, some, nobody_alone(len(numbers)), k)
+        assert (np.diff(met.query) >= 0).all()
+        listed = np.zeros_like(reaches[numbers])
         listed[met.query, met.column] = True
-        assert (listed | ~reaches).all()
-        np.testing.assert_allclose(met.first, first[met.query, met.column], atol=1e-5)
+        assert (listed | ~reaches[numbers]).all()
+        np.testing.assert_allclose(met.first, first[numbers[met.query], met.column], atol=1e-5)
+
+
+def meetings(columns, queries, monkeypatch):
+    """All filters for moving documents, NumPy's also with products begun beforehand."""
+    with monkeypatch.context() as small:
+        small.setattr(numpy_engine, "_MEETING_SCORES", len(columns) * len(queries))
+        begun = NumpyEngine().meeting(columns, queries)
+    assert begun.kept is not None
+    others = NumpyMeeting(columns, queries, Scratch([])), TorchEngine().meeting(columns, queries)
+    return begun, *others, DeviceEngine("cpu").meeting(columns, queries)
 
 
 def nobody_alone(lines):
@@ -351,10 +362,10 @@ def test_the_worst_that_rounding_can_do_to_moving_documents(of_query, monkeypatc
     columns = Columns.of(motion)
     reached, never = np.float32((queries @ moving.T)[0] - 1e-5), np.ones(1, np.float32)
     angles = np.zeros(1), np.full(1, motion.end)
-    rooms = Scratch([])
-    meetings = NumpyMeeting(columns, rooms), TorchEngine().meeting(columns), DeviceMeeting(columns, torch.device("cpu"))
-    for kind, level in product(meetings, (Levels(reached, never), Levels(never, reached))):
-        assert kind.among(queries, Bars(level, *angles, level, level), nobody_alone(1), 1).column.tolist() == [0]
+    for kind, level in product(
+        meetings(columns, queries, monkeypatch), (Levels(reached, never), Levels(never, reached))
+    ):
+        assert kind.among(np.arange(1), Bars(level, *angles, level, level), nobody_alone(1), 1).column.tolist() == [0]
 
 
 @pytest.mark.parametrize("method", [NudgeN, NudgeM])

@@ -13,7 +13,7 @@ import torch
 from threadpoolctl import ThreadpoolController
 
 from nudgevec import parallel
-from nudgevec.parallel import everywhere, meanwhile, ordered
+from nudgevec.parallel import begin_everywhere, everywhere, meanwhile, ordered
 from nudgevec.scratch import Scratch
 
 
@@ -45,6 +45,32 @@ def test_errors_come_out_and_stop_the_rest():
         everywhere(work, 10_000, 5)
     assert len(done) == 20
     assert not any(thread.name.startswith("nudgevec") for thread in threading.enumerate())
+
+
+def test_what_others_have_begun_is_finished_for_whoever_asks(monkeypatch):
+    """Who asks while another one is at the last slice waits for it, too."""
+    monkeypatch.setattr(parallel, "cores", lambda: 1)
+    done, at_last, go_on = [], threading.Event(), threading.Event()
+
+    def work(part):
+        if part.start == 3:
+            at_last.set()
+            assert go_on.wait(10)
+        done.append(part.start)
+
+    finish = begin_everywhere(work, 4, 1)
+    first = threading.Thread(target=finish)
+    first.start()
+    assert at_last.wait(10)
+    later = threading.Thread(target=lambda: (finish(), done.append("later")))
+    later.start()
+    later.join(0.1)
+    assert "later" not in done
+    go_on.set()
+    first.join()
+    later.join()
+    assert sorted(done[:4]) == [0, 1, 2, 3]
+    assert done[4:] == ["later"]
 
 
 def test_meanwhile_another_thread_works_and_hands_over_what_comes_of_it():

@@ -28,7 +28,7 @@ from nudgevec.motion import Motion
 from nudgevec.overtaking import Lone
 from nudgevec.parallel import everywhere, ordered, slices
 from nudgevec.rays import ray_leaves
-from nudgevec.rows import Floats, Ints, rows_of
+from nudgevec.rows import Floats, Ints
 from nudgevec.scan import Scan
 from nudgevec.shortlist import Candidates, kth_score
 from nudgevec.sorting import begins, distinct, sorted_places
@@ -110,7 +110,7 @@ class Cutter:
             some = begun[first : first + together]
             asked = self.asked[some[0].group.start : some[-1].group.stop]
             bars, lone = Bars.joined(one.bars for one in some), Lone.joined(one.lone for one in some)
-            met = self.meeting().among(self._vectors(asked), bars, lone, self.k)
+            met = self.meeting().among(asked, bars, lone, self.k)
             for one in some:
                 yield partial(self._finish, one, met.part(one.group, some[0].group.start))
 
@@ -130,14 +130,7 @@ class Cutter:
     def _met(self, group: slice) -> tuple[Begun, Met]:
         """A group begun with, and the moving documents it meets."""
         begun = self._begin(group)
-        return begun, self.meeting().among(self._vectors(self.asked[group]), begun.bars, begun.lone, self.k)
-
-    def _vectors(self, asked: Ints) -> Floats:
-        """Some queries, without a copy where they come one after the other."""
-        first, last = int(asked[0]), int(asked[-1])
-        if last - first < len(asked):
-            return self.queries[first : last + 1]
-        return rows_of(self.queries, asked)
+        return begun, self.meeting().among(self.asked[group], begun.bars, begun.lone, self.k)
 
     def _hopeful(self, known: Known) -> Mask:
         """Which labels come up to the k-th still document somewhere. No others are ever in the top k."""

@@ -68,15 +68,19 @@ def everywhere(function: Callable[[slice], object], size: int, step: int = 0, th
     are short.
     """
     step = step or ROWS
-    remaining = slices(size, step)
-    # How many cores there are is asked only where that matters: the answer takes as long as some of the work.
-    enough_for = size // (2 * step)
-    helpers = min(hands(threads or FEW), enough_for) - 1 if enough_for > 1 else 0
-    if helpers < 1:
-        for part in remaining:
+    if _helpers(size, step, threads) < 1:
+        for part in slices(size, step):
             function(part)
         return
-    lock = threading.Lock()
+    with _products.single_threaded():
+        begin_everywhere(function, size, step, threads)()
+
+
+def begin_everywhere(function: Callable[[slice], object], size: int, step: int, threads: int = 0) -> Callable[[], None]:
+    """The same, begun by the other threads while this one goes on. What is returned joins in, and waits for all of it;
+    any thread may call it, and again. How many threads a product takes is up to the caller."""
+    remaining = slices(size, step)
+    lock, finishing = threading.Lock(), threading.Lock()
     failed: list[BaseException] = []
 
     def help_out() -> None:
@@ -94,15 +98,28 @@ def everywhere(function: Callable[[slice], object], size: int, step: int = 0, th
         begin_thread()
         help_out()
 
-    helping = [threading.Thread(target=help_too, name=_NAME, daemon=True) for _ in range(helpers)]
-    with _products.single_threaded():
-        for thread in helping:
-            thread.start()
-        help_out()
-        for thread in helping:
-            thread.join()
-    if failed:
-        raise failed[0]
+    helpers = range(_helpers(size, step, threads))
+    helping = [threading.Thread(target=help_too, name=_NAME, daemon=True) for _ in helpers]
+    for thread in helping:
+        thread.start()
+
+    def finish() -> None:
+        # One thread at a time: the next one finds all of it done.
+        with finishing:
+            help_out()
+            for thread in helping:
+                thread.join()
+        if failed:
+            raise failed[0]
+
+    return finish
+
+
+def _helpers(size: int, step: int, threads: int) -> int:
+    """How many other threads to begin."""
+    # How many cores there are is asked only where that matters: the answer takes as long as some of the work.
+    enough_for = size // (2 * step)
+    return min(hands(threads or FEW), enough_for) - 1 if enough_for > 1 else 0
 
 
 def meanwhile(function: Callable[[], Result]) -> Callable[[], Result]:

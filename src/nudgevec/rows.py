@@ -42,6 +42,13 @@ def rows_of(vectors: Array, rows: Ints, out: Array | None = None) -> Array:
     return out
 
 
+def some_rows(vectors: Array, rows: Ints) -> Array:
+    """``vectors[rows]`` for rows in order, of which there is at least one; without a copy where they come one after the
+    other."""
+    first, last = int(rows[0]), int(rows[-1])
+    return vectors[first : last + 1] if last - first < len(rows) else rows_of(vectors, rows)
+
+
 def row_dots(left: Floats, right: Floats, out: Floats | None = None) -> Floats:
     """Inner products along the last axis, each depending on its own two rows only.
 

@@ -66,8 +66,8 @@ class Scan:
         """The engine's filter for documents that move, made while others go on where that leaves them the cores; what
         goes wrong there is told to who calls for it."""
         if self.engine.at_once:
-            return self.background.submit(self.engine.meeting, columns).result
-        meeting = self.engine.meeting(columns)
+            return self.background.submit(self.engine.meeting, columns, self.queries).result
+        meeting = self.engine.meeting(columns, self.queries)
         return lambda: meeting
 
     def still(self, moving: Ints, reach: Callable[[], Reach]) -> Candidates:

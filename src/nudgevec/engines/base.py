@@ -86,10 +86,11 @@ class Met(NamedTuple):
 class Meeting(Protocol):
     """A filter for the documents that move."""
 
-    def among(self, queries: Floats, bars: Bars, lone: Lone, k: int) -> Met:
-        """The columns that may matter to each query, and some more, in the order of the queries. Where they are many,
-        those below what k columns never fall below are left out too. Where it is sooner told here than later, so are
-        those that do not matter beside the only label of a query."""
+    def among(self, asked: Ints, bars: Bars, lone: Lone, k: int) -> Met:
+        """The columns that may matter to each of some queries, and some more. They are asked for by their numbers, in
+        order; pairs come in that order, with queries numbered anew. Where columns are many, those below what k of them
+        never fall below are left out too. Where it is sooner told here than later, so are those that do not matter
+        beside the only label of a query."""
 
 
 class Engine(Protocol):
@@ -107,8 +108,8 @@ class Engine(Protocol):
     def sieve(self, queries: Floats, k: int) -> Sieve:
         """For these unit queries, of which k survivors each are wanted in the end."""
 
-    def meeting(self, columns: Columns) -> Meeting:
-        """For these moving documents."""
+    def meeting(self, columns: Columns, queries: Floats) -> Meeting:
+        """For these moving documents and unit queries."""
 
 
 def handfuls(lines: int, columns: int) -> Iterator[slice]:

@@ -53,8 +53,8 @@ class DeviceEngine:
     def sieve(self, queries: Floats, k: int) -> DeviceSieve:
         return DeviceSieve(queries, k, self.device)
 
-    def meeting(self, columns: Columns) -> DeviceMeeting:
-        return DeviceMeeting(columns, self.device)
+    def meeting(self, columns: Columns, queries: Floats) -> DeviceMeeting:
+        return DeviceMeeting(columns, queries, self.device)
 
 
 class Found(NamedTuple):

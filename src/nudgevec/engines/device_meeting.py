@@ -16,7 +16,7 @@ from nudgevec.engines.pytorch import full_precision, import_torch
 from nudgevec.lines import Bars, Levels
 from nudgevec.motion import peak
 from nudgevec.overtaking import Lone, Rays
-from nudgevec.rows import Floats
+from nudgevec.rows import Floats, Ints, some_rows
 from nudgevec.tiles import Singles
 
 # Moving documents sent to the device at a time.
@@ -26,9 +26,9 @@ _SENT = 1 << 14
 class DeviceMeeting:
     """Filters moving documents with two float32 products on the device, many queries at a time."""
 
-    def __init__(self, columns: Columns, device: Any) -> None:
+    def __init__(self, columns: Columns, queries: Floats, device: Any) -> None:
         self.torch = torch = import_torch()
-        self.device, self.turns = device, columns.turns
+        self.queries, self.device, self.turns = queries, device, columns.turns
         sent: Callable[[Any], Any] = self._sent
         motion, units, (cosine, sine) = columns.motion, columns.motion.units, columns.motion.stopping
         self.first, self.last = torch.empty((2, *motion.direction.shape), device=device)
@@ -41,11 +41,11 @@ class DeviceMeeting:
     def _sent(self, values: npt.NDArray[Any]) -> Any:
         return self.torch.from_numpy(values).to(self.device)
 
-    def among(self, queries: Floats, bars: Bars, lone: Lone, k: int) -> Met:
+    def among(self, asked: Ints, bars: Bars, lone: Lone, k: int) -> Met:
         torch = self.torch
-        asked = self._sent(queries).float()
+        queries = self._sent(some_rows(self.queries, asked)).float()
         with full_precision(torch):
-            first, last = asked @ self.first.T, asked @ self.last.T
+            first, last = queries @ self.first.T, queries @ self.last.T
         over = self._over(first, last, bars.way) if self.turns else self._between(first, last, bars)
         lines = np.flatnonzero((over.sum(dim=1) > many(k)).cpu().numpy())
         if len(lines):

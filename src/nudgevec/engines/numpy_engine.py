@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import Any, Self
 
@@ -14,8 +14,8 @@ from nudgevec.columns import Columns
 from nudgevec.engines.base import Meeting, Met, Result, Survivors, Wanting, crowded, handfuls, kth_reached
 from nudgevec.lines import Bars, Levels, Mask, all_true, kth_largest, split_up
 from nudgevec.overtaking import Lone
-from nudgevec.parallel import everywhere, ordered, slices
-from nudgevec.rows import Floats, Ints
+from nudgevec.parallel import begin_everywhere, everywhere, ordered, slices
+from nudgevec.rows import Floats, Ints, some_rows
 from nudgevec.scratch import Scratch
 from nudgevec.sorting import sorted_places
 from nudgevec.tiles import Single, Singles, Tile
@@ -49,8 +49,10 @@ class NumpyEngine:
     def sieve(self, queries: Floats, k: int) -> CpuSieve:
         return NumpySieve(queries, k, self.scratch)
 
-    def meeting(self, columns: Columns) -> Meeting:
-        return NumpyMeeting(columns, self.scratch)
+    def meeting(self, columns: Columns, queries: Floats) -> Meeting:
+        meeting = NumpyMeeting(columns, queries, self.scratch)
+        meeting.begin()
+        return meeting
 
 
 class CpuSieve(ABC):
@@ -151,39 +153,69 @@ class NumpySieve(CpuSieve):
         return query, number, score - prepared.margin, score + prepared.margin
 
 
+def _products(ends: Singles, queries: Singles, into: Iterable[Singles]) -> Callable[[slice], None]:
+    """What multiplies documents at both ends with some of the queries, by columns."""
+
+    def multiply(some: slice) -> None:
+        for rows, table in zip(ends, into, strict=True):
+            np.matmul(rows, queries[:, some], out=table[:, some])
+
+    return multiply
+
+
+def _share(queries: int, turns: int) -> int:
+    """How many queries to multiply at a time, so that each thread has so many turns."""
+    threads = parallel.hands()
+    return max(_FEWEST_QUERIES, queries // (turns * threads) if threads > 1 else queries)
+
+
 class NumpyMeeting:
     """Filters moving documents with two float32 products."""
 
-    def __init__(self, columns: Columns, scratch: Scratch) -> None:
-        self.columns = columns
+    def __init__(self, columns: Columns, queries: Floats, scratch: Scratch) -> None:
+        self.columns, self.queries = columns, queries
         # Made here, on all cores, and not by the first thread that asks.
         self.ends = columns.ends
         self.scratch = scratch
         # Where columns are off by about as much, levels are lowered by that, instead of every score raised.
         least, most = columns.slack.min(initial=np.inf), columns.slack.max(initial=0)
         self.lowered_by = most if most < _EVEN * least else np.float32(0)
+        # All products, and what waits for them, where they are few enough to be kept.
+        self.kept: Singles | None = None
+        self.finish: Callable[[], None] = lambda: None
 
-    def among(self, queries: Floats, bars: Bars, lone: Lone, k: int) -> Met:
-        asked = queries.astype(np.float32).T
+    def begin(self) -> None:
+        """Have such products made while others go on."""
+        documents, queries = len(self.columns), len(self.queries)
+        if documents * queries <= _MEETING_SCORES:
+            self.kept = np.empty((2, documents, queries), np.float32)
+            multiply = _products(self.ends, self.queries.astype(np.float32).T, self.kept)
+            self.finish = begin_everywhere(multiply, queries, _share(queries, turns=4))
+
+    def among(self, asked: Ints, bars: Bars, lone: Lone, k: int) -> Met:
         way = Levels(*map(np.array, bars.way))
-        step = max(_FEWEST_DOCUMENTS, _MEETING_SCORES // len(queries))
-        parts = list(slices(len(self.columns), step)) or [slice(0, 0)]
-        met = Met.joined([self._some(asked, way, part, k) for part in parts])
+        if self.kept is not None:
+            self.finish()
+            first, last = self.kept if len(asked) == len(self.queries) else self.kept[:, :, asked]
+            met = self._among(first, last, way, slice(0, len(first)), k)
+        else:
+            queries = some_rows(self.queries, asked).astype(np.float32).T
+            step = max(_FEWEST_DOCUMENTS, _MEETING_SCORES // len(asked))
+            parts = list(slices(len(self.columns), step)) or [slice(0, 0)]
+            met = Met.joined([self._among(*self._multiplied(queries, part), way, part, k) for part in parts])
         return met.where(sorted_places(met.query))
 
-    def _some(self, asked: Singles, way: Levels, part: slice, k: int) -> Met:
-        """The same for some of the documents. Levels rise on the way, in place."""
-        ends, shape = self.ends[:, part], (part.stop - part.start, asked.shape[1])
+    def _multiplied(self, queries: Singles, part: slice) -> tuple[Singles, Singles]:
+        """Products of some of the documents at both ends, in rooms of this thread."""
+        shape = part.stop - part.start, queries.shape[1]
         first, last = (self.scratch.room(name, shape, np.float32) for name in ("scores", "last"))
-
-        def multiply(some: slice) -> None:
-            np.matmul(ends[0], asked[:, some], out=first[:, some])
-            np.matmul(ends[1], asked[:, some], out=last[:, some])
-
         # On threads of our own: those of a BLAS wait in a loop for more, and keep a core from others.
-        threads = parallel.hands()
-        share = shape[1] // (2 * threads) if threads > 1 else shape[1]
-        everywhere(multiply, shape[1], max(_FEWEST_QUERIES, share))
+        everywhere(_products(self.ends[:, part], queries, (first, last)), shape[1], _share(shape[1], turns=2))
+        return first, last
+
+    def _among(self, first: Singles, last: Singles, way: Levels, part: slice, k: int) -> Met:
+        """The same for some of the documents. Levels rise on the way, in place."""
+        shape = first.shape
         over = self.scratch.room("over", shape, np.bool_)
         slack, bulge = self.columns.slack[part, None], self.columns.bulge[part, None]
         for some in handfuls(*shape):

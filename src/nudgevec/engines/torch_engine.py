@@ -31,9 +31,9 @@ class TorchEngine(NumpyEngine):
         fits = self._integers_fit(queries.shape[1])
         return TorchSieve(queries, k, self.scratch) if fits else super().sieve(queries, k)
 
-    def meeting(self, columns: Columns) -> Meeting:
-        fits = len(columns) > 0 and self._integers_fit(columns.motion.direction.shape[1])
-        return TorchMeeting(columns, self.scratch) if fits else super().meeting(columns)
+    def meeting(self, columns: Columns, queries: Floats) -> Meeting:
+        fits = len(columns) > 0 and self._integers_fit(queries.shape[1])
+        return TorchMeeting(columns, queries, self.scratch) if fits else super().meeting(columns, queries)
 
     def _integers_fit(self, dim: int) -> bool:
         return integers_fit(dim) and self.multiplies_integers()

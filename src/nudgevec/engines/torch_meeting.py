@@ -14,7 +14,7 @@ from nudgevec.engines.pytorch import import_torch, pair_products
 from nudgevec.lines import Bars, Levels, Mask, all_true, kth_largest, split_up
 from nudgevec.overtaking import HANDFUL, Lone, Rays
 from nudgevec.parallel import everywhere, slices
-from nudgevec.rows import Floats, Ints
+from nudgevec.rows import Floats, Ints, some_rows
 from nudgevec.scratch import Scratch
 from nudgevec.sorting import sorted_places
 from nudgevec.tiles import Singles
@@ -37,10 +37,10 @@ class TorchMeeting:
     on.
     """
 
-    def __init__(self, columns: Columns, scratch: Scratch) -> None:
-        self.columns = columns
+    def __init__(self, columns: Columns, queries: Floats, scratch: Scratch) -> None:
+        self.columns, self.queries = columns, queries
         self.scratch = scratch
-        self.closer = NumpyMeeting(columns, scratch)
+        self.closer = NumpyMeeting(columns, queries, scratch)
         self.tells_apart = True
         self.slack = float((columns.bulge * columns.slack).max())
         self.ends = [self._rounded(rows) for rows in (columns.first, columns.last)]
@@ -66,20 +66,21 @@ class TorchMeeting:
         everywhere(fill, len(rows))
         return End(Rounded(import_torch().from_numpy(whole), unit, off.max()), 1.001 * length.max())
 
-    def among(self, queries: Floats, bars: Bars, lone: Lone, k: int) -> Met:
+    def among(self, asked: Ints, bars: Bars, lone: Lone, k: int) -> Met:
         if not self.tells_apart:
-            return self.closer.among(queries, bars, lone, k)
-        asked, found = Asked(queries), []
+            return self.closer.among(asked, bars, lone, k)
+        queries = some_rows(self.queries, asked)
+        rounded, found = Asked(queries), []
         for part in slices(len(self.columns), at_a_time(len(queries))):
-            some = self._found(asked, bars, part, k)
+            some = self._found(rounded, bars, part, k)
             if some is None:
                 self.tells_apart = False
-                return self.closer.among(queries, bars, lone, k)
+                return self.closer.among(asked, bars, lone, k)
             found.append(some)
         met = Met.joined(found)
         del found
         if not self.columns.turns and np.isfinite(lone.label.slack).any():
-            met = met.where(self._worth_scoring(met, asked, bars, lone, k))
+            met = met.where(self._worth_scoring(met, rounded, bars, lone, k))
         single = queries.astype(np.float32)
         ends = (pair_products(rows, met.column, single, met.query) for rows in self.columns.ends)
         return Met(met.query, met.column, *ends).where(sorted_places(met.query))
