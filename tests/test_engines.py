@@ -290,7 +290,7 @@ def meetings(columns, queries, monkeypatch):
     with monkeypatch.context() as small:
         small.setattr(numpy_engine, "_MEETING_SCORES", len(columns) * len(queries))
         begun = NumpyEngine().meeting(columns, queries)
-    assert begun.kept is not None
+    assert begun.begun is not None
     others = NumpyMeeting(columns, queries, Scratch([])), TorchEngine().meeting(columns, queries)
     return begun, *others, DeviceEngine("cpu").meeting(columns, queries)
 

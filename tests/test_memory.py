@@ -7,6 +7,8 @@ import sys
 import tracemalloc
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from nudgevec import NudgeN
@@ -64,6 +66,53 @@ def corpus(tmp_path_factory):
 def test_memory_is_bounded(corpus, method, size, asked, engine):
     code = FIT.format(method=method, size=size, asked=asked, engine=engine)
     done = subprocess.run([sys.executable, "-c", code, corpus], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+PARQUET = f"""
+import sys
+import numpy as np
+from nudgevec import NudgeN, engines
+from nudgevec.engines.device_engine import DeviceEngine
+from nudgevec.parquet import ParquetCorpus
+
+def highest():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM:")) << 10
+
+def fit(path):
+    corpus, random = ParquetCorpus(path, id_column=None), np.random.default_rng(0)
+    queries = random.standard_normal((150, corpus.dim)).astype(np.float32)
+    labels = random.integers(0, len(corpus.ids), (150, 1)).tolist()
+    NudgeN(guard=0, engine="{{engine}}").fit(corpus, (queries[:100], labels[:100]), (queries[100:], labels[100:]))
+    return corpus.random_access
+
+engines._torch_engine = lambda: DeviceEngine("cpu")
+fit(sys.argv[1])
+before = highest()
+assert fit(sys.argv[2]) == {{quick}}
+grown = highest() - before
+assert grown < ({LIMIT_MB} << 20), f"the process grew by {{{{grown >> 20}}}} MB"
+"""
+
+
+@pytest.fixture(scope="module", params=["none", "lz4"])
+def files(request, corpus, tmp_path_factory):
+    """A small and a large file of one row group each, as copied and as decoded."""
+    folder, documents = tmp_path_factory.mktemp("files"), np.load(corpus, mmap_mode="r")
+    for name, rows in (("small", 3000), ("large", len(documents))):
+        vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.ravel(documents[:rows])), documents.shape[1])
+        options = {"compression": request.param, "use_dictionary": False, "row_group_size": 1 << 20}
+        pq.write_table(pa.table({"vector": vectors}), folder / f"{name}.parquet", **options)
+    return folder / "small.parquet", folder / "large.parquet", request.param == "none"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+@pytest.mark.parametrize("engine", ["numpy", "torch"])
+def test_memory_is_bounded_for_parquet(files, engine):
+    """Row groups are not read as a whole, nor are blocks kept. Here torch stands for a device."""
+    *paths, quick = files
+    code = PARQUET.format(engine=engine, quick=quick)
+    done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nudgevec import NudgeM, NudgeN
+from nudgevec import NudgeM, NudgeN, parquet_pages
 from nudgevec.errors import VectorError
 from nudgevec.parquet import ParquetCorpus
-from nudgevec.parquet_pages import plain_numbers
+from nudgevec.parquet_pages import plain_numbers, version_of
 from problems import learnable
 
 PLAIN = {"compression": "none", "use_dictionary": False}
@@ -132,23 +132,44 @@ def test_a_dictionary_at_the_beginning(tmp_path, rows):
     assert np.array_equal(corpus.take(some), documents[some])
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_a_large_row_group_is_not_read_as_a_whole(tmp_path, compression):
-    documents = np.random.default_rng(0).standard_normal((100_000, 64), dtype=np.float32)
-    pq.write_table(
-        table(documents, list(range(100_000))), tmp_path / "a.parquet", compression=compression, use_dictionary=False
-    )
-    corpus = ParquetCorpus(tmp_path, id_column=None, block_rows=1000)
-    pool = pa.proxy_memory_pool(pa.default_memory_pool())
-    before = pa.default_memory_pool()
-    try:
-        pa.set_memory_pool(pool)
-        for _ in corpus.blocks():
-            pass
-        corpus.take([0, 50_000, 99_999])
-    finally:
-        pa.set_memory_pool(before)
-    assert pool.max_memory() < 5 << 20, f"{pool.max_memory() >> 20} MB of 25"
+def test_few_that_have_to_be_decoded_do_not_count(tmp_path):
+    """A small row group has all its numbers in a dictionary; one without rows has nothing at all."""
+    documents = np.random.default_rng(0).standard_normal((99_500, 64), dtype=np.float32)
+    pq.write_table(table(documents, list(range(99_500))), tmp_path / "a.parquet", row_group_size=99_000)
+    pq.write_table(table(documents[:0], []), tmp_path / "b.parquet")
+    corpus = ParquetCorpus(tmp_path)
+    assert [group.numbers is None for group in corpus.groups[:2]] == [False, True]
+    assert corpus.random_access
+    assert np.array_equal(np.concatenate([vectors for _, vectors in corpus.blocks()]), documents)
+    some = [5, 98_999, 99_000, 99_499]
+    assert np.array_equal(corpus.take(some), documents[some])
+
+
+def test_large_pages_are_not_unpacked_for_some_of_their_numbers(tmp_path, monkeypatch):
+    documents = np.random.default_rng(0).standard_normal((3000, 16), dtype=np.float32)
+    monkeypatch.setattr(parquet_pages, "_LARGEST", 1 << 16)
+    for compression, packed in (("none", False), ("snappy", True)):
+        options = {"compression": compression, "use_dictionary": False, "data_page_size": 1 << 20}
+        pq.write_table(table(documents, list(range(3000))), tmp_path / "a.parquet", **options)
+        corpus = ParquetCorpus(tmp_path)
+        assert corpus.random_access != packed
+        assert np.array_equal(np.concatenate([vectors for _, vectors in corpus.blocks()]), documents)
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=300)
+def test_damaged_headers_are_left_to_others(tmp_path_factory, data):
+    """Whatever a header says, it is read to its end or not at all."""
+    path = tmp_path_factory.mktemp("damaged") / "a.parquet"
+    pq.write_table(table(np.ones((40, 3), np.float32), list(range(40))), path, data_page_version="2.0", **PLAIN)
+    column = pq.ParquetFile(path).metadata.row_group(0).column(2)
+    damaged = bytearray(path.read_bytes())
+    begin = column.data_page_offset
+    for place, byte in data.draw(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 255)), min_size=1)):
+        damaged[begin + place] = byte
+    path.write_bytes(damaged)
+    numbers = plain_numbers(path, version_of(path), column, 120, 4)
+    assert numbers is None or numbers.first[-1] == 120
 
 
 def test_take_in_any_order(tmp_path):
@@ -159,6 +180,25 @@ def test_take_in_any_order(tmp_path):
     corpus = ParquetCorpus(tmp_path)
     assert np.array_equal(corpus.take([ids[row] for row in rows]), documents[rows])
     assert corpus.take([]).shape == (0, documents.shape[1])
+    twice = [1005, 1005, 1006, 1004]
+    assert np.array_equal(corpus.take(twice), documents[np.array(twice) - 1000])
+
+
+@pytest.mark.parametrize("row", [-1, 400])
+def test_rows_that_are_not_there(tmp_path, row):
+    documents = learnable()[0]
+    write(tmp_path, documents, list(range(400)))
+    with pytest.raises(IndexError, match=f"there is no row {row}: the rows of these documents are 0 to 399"):
+        ParquetCorpus(tmp_path, id_column=None).take([3, row])
+
+
+def test_files_are_found_from_elsewhere(tmp_path, monkeypatch):
+    documents = learnable()[0]
+    write(tmp_path, documents, list(range(400)), **PLAIN)
+    monkeypatch.chdir(tmp_path)
+    corpus = ParquetCorpus(".")
+    monkeypatch.chdir("/")
+    assert np.array_equal(corpus.take([7]), documents[[7]])
 
 
 @pytest.mark.parametrize("missing", ["vector", "number"])
@@ -190,23 +230,26 @@ def test_statistics_are_not_believed(tmp_path, compression):
     names = "compression", "has_dictionary_page", "data_page_offset", "total_compressed_size"
     wrong = SimpleNamespace(has_null_count=True, null_count=0)
     claimed = SimpleNamespace(statistics=wrong, **{name: getattr(column, name) for name in names})
-    assert plain_numbers(path, column, 6, 4) is None
-    assert plain_numbers(path, claimed, 5, 4) is None
-    numbers = plain_numbers(path, claimed, 6, 4)
+    version = version_of(path)
+    assert plain_numbers(path, version, column, 6, 4) is None
+    assert plain_numbers(path, version, claimed, 5, 4) is None
+    numbers = plain_numbers(path, version, claimed, 6, 4)
     assert (numbers is None) == (compression == "none")
     if numbers is not None:
         with numbers.opened() as copy, pytest.raises(VectorError, match=r"a.parquet has documents without a vector"):
             copy(0, 6, np.empty(24, np.uint8))
 
 
-def test_files_that_changed_meanwhile_are_named(tmp_path):
+@pytest.mark.parametrize("how", ["cut short", "replaced"])
+def test_files_that_changed_meanwhile_are_named(tmp_path, how):
     documents = learnable()[0]
     write(tmp_path, documents, list(range(len(documents))), files=1, **PLAIN)
     corpus = ParquetCorpus(tmp_path)
     assert corpus.random_access
-    path = tmp_path / "part-0.parquet"
-    path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(VectorError, match=r"part-0.parquet ends in the middle of a page"):
+    path, other = tmp_path / "part-0.parquet", tmp_path / "other"
+    other.write_bytes(path.read_bytes()[:2000] if how == "cut short" else path.read_bytes())
+    other.replace(path)
+    with pytest.raises(VectorError, match=r"part-0.parquet is not the file any more .* open it again"):
         corpus.take([399])
 
 
@@ -218,6 +261,10 @@ def test_what_cannot_be_read_is_named(tmp_path):
         ParquetCorpus(tmp_path, vector_column="embedding")
     with pytest.raises(VectorError, match="must be a FixedSizeList"):
         ParquetCorpus(tmp_path)
+    nothing = pa.array([[], []], pa.list_(pa.float32(), 0))
+    pq.write_table(pa.table({"id": [0, 1], "vector": nothing}), tmp_path / "a.parquet")
+    with pytest.raises(VectorError, match="the corpus is empty: 2 documents of 0 dimensions"):
+        NudgeN(gamma=1).fit(ParquetCorpus(tmp_path), (np.ones((1, 2)), [[0]]))
     for name, dim in (("a", 2), ("b", 3)):
         pq.write_table(table(np.zeros((1, dim)), [0]), tmp_path / f"{name}.parquet")
     with pytest.raises(

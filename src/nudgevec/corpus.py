@@ -105,10 +105,7 @@ class ArrayCorpus:
 
     def take(self, ids: Sequence[Hashable]) -> Array:
         if self._ids is None:
-            rows = np.asarray(ids, dtype=np.int64)
-            odd = rows[(rows < 0) | (rows >= len(self.vectors))]
-            if len(odd):
-                raise IndexError(f"there is no row {odd[0]}: the rows of these documents are 0 to {len(self) - 1}")
+            rows = rows_among(ids, len(self))
         else:
             if self._row_of is None:
                 self._row_of = {key: row for row, key in enumerate(self._ids)}
@@ -205,8 +202,13 @@ class Reader:
 
     @property
     def streams(self) -> bool:
-        """True where asking for single rows may be slow, and where a block is gone when it has been worked on."""
+        """True where asking for single rows may be slow: then all of them are read once."""
         return not getattr(self.corpus, "random_access", False)
+
+    @property
+    def keeps_blocks(self) -> bool:
+        """True where blocks are parts of what stays, and not memory of their own, which had better be let go."""
+        return isinstance(self.corpus, ArrayCorpus)
 
     @property
     def at_hand(self) -> Array | None:
@@ -259,6 +261,15 @@ class Reader:
     def name(self, row: int) -> str:
         """How to call this row in a message."""
         return f"row {row}" if not self.has_ids else f"row {row} (id {self.all_ids[row]!r})"
+
+
+def rows_among(ids: Sequence[Hashable], count: int) -> Ints:
+    """Rows that documents without other ids are asked for by."""
+    rows = np.asarray(ids, dtype=np.int64)
+    odd = rows[(rows < 0) | (rows >= count)]
+    if len(odd):
+        raise IndexError(f"there is no row {odd[0]}: the rows of these documents are 0 to {count - 1}")
+    return rows
 
 
 def as_matrix(vectors: npt.ArrayLike, what: str) -> Array:

@@ -2,7 +2,7 @@
 
 Writers leave floats as they are (the PLAIN encoding), page by page. A reader of nested columns looks at the nesting
 level of every single number, which takes several times as long as copying them. So pages are found by their headers
-and copied. Whatever is less simple is left to PyArrow.
+and copied. Whatever is less simple is left to PyArrow. (That all lists are equally long is taken from the schema.)
 
 The format: https://parquet.apache.org/docs/file-format; headers are in Thrift's compact protocol.
 """
@@ -28,6 +28,9 @@ Bytes = npt.NDArray[np.uint8]
 Copy = Callable[[int, int, Bytes], None]
 """Copies the numbers from one on, up to another one, into bytes."""
 
+Version = tuple[int, int, int]
+"""What changes when another file takes the place of one, or when it is written to."""
+
 # Compression, as Parquet and as PyArrow call it.
 _CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "ZSTD": "zstd"}
 # Kinds of pages, and encodings.
@@ -35,6 +38,8 @@ _DATA, _DICTIONARY, _DATA_2 = 0, 2, 3
 _PLAIN, _RLE = 0, 3
 # Longer than any header we know of, with all its statistics.
 _HEADER = 1 << 12
+# Compressed pages are unpacked as a whole, each by the thread that wants something of it: large ones had better not be.
+_LARGEST = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -61,19 +66,16 @@ class Page:
 class Numbers:
     """All numbers of a column in one row group from ``begin`` on. Those before have to be decoded."""
 
-    def __init__(self, path: Path, width: int, begin: int, pages: list[Page]) -> None:
-        self.path, self.width, self.begin, self.pages = path, width, begin, pages
+    def __init__(self, path: Path, version: Version, width: int, begin: int, pages: list[Page]) -> None:
+        self.path, self.version, self.width, self.begin, self.pages = path, version, width, begin, pages
         self.first = list(accumulate((page.count for page in pages), initial=begin))
-
-    @property
-    def quick(self) -> bool:
-        """Whether single numbers are copied at about the cost of a look into the file."""
-        return all(page.codec in (None, "snappy") for page in self.pages)
+        # Single ones are then copied at about the cost of a look into the file.
+        self.quick = all(page.codec in (None, "snappy") for page in pages)
 
     @contextmanager
     def opened(self) -> Iterator[Copy]:
         """To copy some of them, from one thread."""
-        with FileIO(self.path) as file:
+        with _opened(self.path, self.version) as file:
             yield partial(self._copy, file, lru_cache(maxsize=1)(partial(self._unpacked, file)))
 
     def _copy(self, file: FileIO, unpacked: Callable[[int], Bytes], begin: int, end: int, into: Bytes) -> None:
@@ -109,16 +111,30 @@ class Numbers:
             into = into[count:]
 
 
-def plain_numbers(path: Path, column: Any, count: int, width: int) -> Numbers | None:
+def version_of(path: Path) -> Version:
+    """Of a file as it is now."""
+    facts = path.stat()
+    return facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
+@contextmanager
+def _opened(path: Path, version: Version) -> Iterator[FileIO]:
+    with FileIO(path) as file:
+        if version_of(path) != version:
+            raise VectorError(f"{path} is not the file any more that it was when the corpus was opened; open it again")
+        yield file
+
+
+def plain_numbers(path: Path, version: Version, column: Any, count: int, width: int) -> Numbers | None:
     """Where the numbers of a list column lie, so many of so many bytes, given PyArrow's metadata of it in a row group.
     None where that cannot be told, or where some of them are missing."""
     counted = column.statistics is not None and column.statistics.has_null_count
     if not counted or column.statistics.null_count or column.compression not in _CODECS:
         return None
     try:
-        with FileIO(path) as file:
-            numbers = Numbers(path, width, *_pages(file, column, width))
-    except (IndexError, KeyError, ValueError):
+        with _opened(path, version) as file:
+            numbers = Numbers(path, version, width, *_pages(file, column, width))
+    except (IndexError, KeyError, RecursionError, TypeError, ValueError):
         # A header that is not as we know them.
         return None
     return numbers if numbers.first[-1] == count else None
@@ -137,15 +153,19 @@ def _pages(file: FileIO, column: Any, width: int) -> tuple[int, list[Page]]:
     while offset < end:
         header, length = _struct(bytes_at(offset, 0, _HEADER), 0)
         offset += length
+        if header[3] < 0:
+            raise ValueError("a page of a negative size")
         if header[1] != _DICTIONARY:
             encoding, page = _page(header, offset, _CODECS[column.compression])
-            # What is compressed is looked at when it is read.
-            seen = page.codec is None or not page.levels
             if encoding != _PLAIN:
                 begin, pages = begin + sum(each.count for each in [*pages, page]), []
-            elif seen and not page.holds_all(width, partial(bytes_at, page.offset)):
-                raise ValueError("some numbers are missing")
-            else:
+            elif page.count:
+                # Levels that are compressed are looked at when the page is read.
+                known = page.codec is None or not page.levels
+                if known and not page.holds_all(width, partial(bytes_at, page.offset)):
+                    raise ValueError("some numbers are missing")
+                if page.codec is not None and page.size > _LARGEST:
+                    raise ValueError("too large a page to be unpacked for some of its numbers")
                 pages.append(page)
         offset += header[3]
     return begin, pages

@@ -99,7 +99,7 @@ class DeviceSieve:
     def scan(
         self, tiles: Iterator[Tile], floor: Floats, wanting: Wanting, finish: Callable[[Survivors], Result]
     ) -> Iterator[Result]:
-        """Where documents can be read again, survivors are finished at the end, when most of them are known not
+        """Where blocks of documents stay, survivors are finished at the end, when most of them are known not
         to be among the best; elsewhere by threads while the next tile is filtered. All queries are asked about to the
         end: what their labels reach is found out meanwhile."""
         self._raise_to(floor)
@@ -108,7 +108,7 @@ class DeviceSieve:
         with ThreadPoolExecutor(min(_FINISHERS, parallel.cores()), "nudgevec", parallel.begin_thread) as pool:
             for tile, vectors in arriving(tiles, self.device):
                 found = self._over(tile, vectors)
-                if not tile.reader.streams:
+                if tile.reader.keeps_blocks:
                     waiting.append((tile, found))
                     continue
                 (survivors,) = self._fetched([(tile, found)])

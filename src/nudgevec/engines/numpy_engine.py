@@ -153,7 +153,7 @@ class NumpySieve(CpuSieve):
         return query, number, score - prepared.margin, score + prepared.margin
 
 
-def _products(ends: Singles, queries: Singles, into: Iterable[Singles]) -> Callable[[slice], None]:
+def _multiplier(ends: Singles, queries: Singles, into: Iterable[Singles]) -> Callable[[slice], None]:
     """What multiplies documents at both ends with some of the queries, by columns."""
 
     def multiply(some: slice) -> None:
@@ -163,7 +163,7 @@ def _products(ends: Singles, queries: Singles, into: Iterable[Singles]) -> Calla
     return multiply
 
 
-def _share(queries: int, turns: int) -> int:
+def _at_a_time(queries: int, turns: int) -> int:
     """How many queries to multiply at a time, so that each thread has so many turns."""
     threads = parallel.hands()
     return max(_FEWEST_QUERIES, queries // (turns * threads) if threads > 1 else queries)
@@ -180,23 +180,22 @@ class NumpyMeeting:
         # Where columns are off by about as much, levels are lowered by that, instead of every score raised.
         least, most = columns.slack.min(initial=np.inf), columns.slack.max(initial=0)
         self.lowered_by = most if most < _EVEN * least else np.float32(0)
-        # All products, and what waits for them, where they are few enough to be kept.
-        self.kept: Singles | None = None
-        self.finish: Callable[[], None] = lambda: None
+        self.begun: tuple[Singles, Callable[[], None]] | None = None
 
     def begin(self) -> None:
-        """Have such products made while others go on."""
+        """Have all products made while others go on, where they are few enough to be kept."""
         documents, queries = len(self.columns), len(self.queries)
         if documents * queries <= _MEETING_SCORES:
-            self.kept = np.empty((2, documents, queries), np.float32)
-            multiply = _products(self.ends, self.queries.astype(np.float32).T, self.kept)
-            self.finish = begin_everywhere(multiply, queries, _share(queries, turns=4))
+            tables = np.empty((2, documents, queries), np.float32)
+            multiply = _multiplier(self.ends, self.queries.astype(np.float32).T, tables)
+            self.begun = tables, begin_everywhere(multiply, queries, _at_a_time(queries, turns=4))
 
     def among(self, asked: Ints, bars: Bars, lone: Lone, k: int) -> Met:
         way = Levels(*map(np.array, bars.way))
-        if self.kept is not None:
-            self.finish()
-            first, last = self.kept if len(asked) == len(self.queries) else self.kept[:, :, asked]
+        if self.begun is not None:
+            tables, finish = self.begun
+            finish()
+            first, last = tables if len(asked) == len(self.queries) else tables.take(asked, axis=2)
             met = self._among(first, last, way, slice(0, len(first)), k)
         else:
             queries = some_rows(self.queries, asked).astype(np.float32).T
@@ -210,11 +209,11 @@ class NumpyMeeting:
         shape = part.stop - part.start, queries.shape[1]
         first, last = (self.scratch.room(name, shape, np.float32) for name in ("scores", "last"))
         # On threads of our own: those of a BLAS wait in a loop for more, and keep a core from others.
-        everywhere(_products(self.ends[:, part], queries, (first, last)), shape[1], _share(shape[1], turns=2))
+        everywhere(_multiplier(self.ends[:, part], queries, (first, last)), shape[1], _at_a_time(shape[1], turns=2))
         return first, last
 
     def _among(self, first: Singles, last: Singles, way: Levels, part: slice, k: int) -> Met:
-        """The same for some of the documents. Levels rise on the way, in place."""
+        """What ``among`` finds of some of the documents, given their products. Levels rise on the way, in place."""
         shape = first.shape
         over = self.scratch.room("over", shape, np.bool_)
         slack, bulge = self.columns.slack[part, None], self.columns.bulge[part, None]
