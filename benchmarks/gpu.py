@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from peer import theirs
 
 import nudgevec
 
@@ -79,22 +80,6 @@ def ours(documents, train, validation, method, metric):
     return lambda: METHODS[method](metric, engine="torch").fit(documents, train, validation)
 
 
-def theirs(documents, train, validation, method, spare):
-    """The peer; on its memory-saving path only the documents in play are its embeddings."""
-    import nudge
-
-    kind = {"N": nudge.NUDGEN, "M": nudge.NUDGEM}[method]
-    sets = [{"q_embs": part[0], "q_ans_indx": part[1]} for part in (train, validation)]
-    if not spare:
-        return lambda: kind().finetune_embeddings(documents, *sets)
-    play = np.unique([row for part in (train, validation) for line in part[1] for row in line])
-    number = {row: place for place, row in enumerate(play.tolist())}
-    for one in sets:
-        one["q_ans_indx"] = [[number[row] for row in line] for line in one["q_ans_indx"]]
-    others = np.delete(documents, play, axis=0)
-    return lambda: kind().finetune_embeddings(documents[play], *sets, nontrain_embeddings=others, val_batch_size=65536)
-
-
 def case(everything):
     yield from ("## 7.6 million documents", "")
     yield "7,631,395 x 384, 55,000 training and 8,000 validation queries, 60,000 documents in play."
@@ -107,7 +92,7 @@ def case(everything):
 
 
 def peers(everything):
-    yield from ("## The peer on its memory-saving path, the same case", "")
+    yield from ("## 7.6 million documents: the peer on its memory-saving path", "")
     yield from ("| what | seconds | GPU memory, GB |", "|---|---|---|")
     parts = problem(everything, 55_000, 8_000, 60_000)
     for method in METHODS:

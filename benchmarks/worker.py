@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from peer import theirs
 
 
 def problem(n, d, train, validation, touched, labels=1, seed=0, on_disk=False, common=0.0):
@@ -56,7 +57,7 @@ def real(name):
 def main(spec):
     task = spec.pop("task")
     repeat = spec.pop("repeat", 1)
-    options = {name: spec.pop(name) for name in ("method", "metric", "engine", "source") if name in spec}
+    options = {name: spec.pop(name) for name in ("method", "metric", "engine", "source", "spare") if name in spec}
     documents, train, validation = real(**spec) if "name" in spec else problem(**spec)
     call = TASKS[task](documents, train, validation, **options)
     del documents
@@ -88,14 +89,6 @@ def ours(documents, train, validation, method="N", metric="ndcg@10", engine="num
     return lambda: kind(metric, engine=engine).fit(corpus, train, validation)
 
 
-def theirs(documents, train, validation, method="N"):
-    import nudge
-
-    kind = {"N": nudge.NUDGEN, "M": nudge.NUDGEM}[method]
-    sets = [{"q_embs": part[0], "q_ans_indx": part[1]} for part in (train, validation)]
-    return lambda: kind().finetune_embeddings(documents, *sets)
-
-
 def memory(name):
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name + ":"))
@@ -107,7 +100,7 @@ def mapped(documents):
     return np.load(path, mmap_mode="r")
 
 
-def parquet(documents, **options):
+def parquet(documents, id_column=None, **options):
     """Four files; without options, as PyArrow writes them: with a dictionary at first, compressed (snappy)."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -119,8 +112,9 @@ def parquet(documents, **options):
     for start in range(0, len(documents), 250_000):
         part = documents[start : start + 250_000]
         vectors = pa.FixedSizeListArray.from_arrays(pa.array(part.ravel()), part.shape[1])
-        pq.write_table(pa.table({"vector": vectors}), folder / f"{start:09d}.parquet", **options)
-    return ParquetCorpus(folder, id_column=None)
+        table = pa.table({"id": range(start, start + len(part)), "vector": vectors})
+        pq.write_table(table, folder / f"{start:09d}.parquet", **options)
+    return ParquetCorpus(folder, id_column=id_column)
 
 
 def scratch():
@@ -134,6 +128,7 @@ SOURCES = {
     "array": lambda documents: documents,
     "mapped": mapped,
     "parquet, plain": lambda documents: parquet(documents, **PLAIN),
+    "parquet, plain, with ids": lambda documents: parquet(documents, "id", **PLAIN),
     "parquet, as PyArrow writes it": parquet,
     "parquet, zstd": lambda documents: parquet(documents, compression="zstd"),
 }

@@ -216,7 +216,7 @@ def test_what_is_missing_is_never_made_up(tmp_path, missing, compression):
         )
     corpus = ParquetCorpus(tmp_path, id_column=None)
     assert not corpus.random_access
-    with pytest.raises(VectorError, match=r"b.parquet has documents without a vector|row 2 holds NaN"):
+    with pytest.raises(VectorError, match=r"row 1 of .*b.parquet has no vector in|row 2 holds NaN"):
         NudgeN(gamma=0.1).fit(corpus, (np.ones((1, 2)), [[2]]))
 
 
@@ -253,21 +253,79 @@ def test_files_that_changed_meanwhile_are_named(tmp_path, how):
         corpus.take([399])
 
 
-def test_what_cannot_be_read_is_named(tmp_path):
-    with pytest.raises(VectorError, match="no Parquet files"):
-        ParquetCorpus(tmp_path)
-    pq.write_table(pa.table({"id": [1], "vector": [[1.0, 2.0]]}), tmp_path / "a.parquet")
-    with pytest.raises(VectorError, match="has no column 'embedding'; it has id, vector"):
-        ParquetCorpus(tmp_path, vector_column="embedding")
-    with pytest.raises(VectorError, match="must be a FixedSizeList"):
-        ParquetCorpus(tmp_path)
-    nothing = pa.array([[], []], pa.list_(pa.float32(), 0))
-    pq.write_table(pa.table({"id": [0, 1], "vector": nothing}), tmp_path / "a.parquet")
-    with pytest.raises(VectorError, match="the corpus is empty: 2 documents of 0 dimensions"):
-        NudgeN(gamma=1).fit(ParquetCorpus(tmp_path), (np.ones((1, 2)), [[0]]))
-    for name, dim in (("a", 2), ("b", 3)):
-        pq.write_table(table(np.zeros((1, dim)), [0]), tmp_path / f"{name}.parquet")
+@pytest.mark.parametrize("kind", [pa.list_, pa.large_list])
+def test_lists_that_need_not_be_equally_long(tmp_path, kind):
+    """As pandas writes them, and others. Those that are not are refused."""
+    documents, train, validation, _ = learnable()
+    vectors = pa.array(list(documents), kind(pa.float32()))
+    pq.write_table(pa.table({"vector": vectors}), tmp_path / "a.parquet", row_group_size=90)
+    corpus = ParquetCorpus(tmp_path, id_column=None, block_rows=33)
+    assert np.array_equal(np.concatenate([block for _, block in corpus.blocks()]), documents)
+    assert np.array_equal(corpus.take([399, 7, 90]), documents[[399, 7, 90]])
+    assert NudgeN().fit(corpus, train, validation).gamma_ == NudgeN().fit(documents, train, validation).gamma_
+    longer = pa.array([*documents[:300], np.ones(17, np.float32)], kind(pa.float32()))
+    pq.write_table(pa.table({"vector": longer}), tmp_path / "a.parquet")
     with pytest.raises(
-        VectorError, match=r"2 x double in .*a.parquet, and in .*b.parquet fixed_size_list<element: double>\[3\]"
+        VectorError, match=r"row 300 of .*a.parquet has a vector of 17 dimensions, and the first one has 16"
     ):
-        ParquetCorpus(tmp_path)
+        list(ParquetCorpus(tmp_path, id_column=None, block_rows=33).blocks())
+
+
+def test_files_in_the_order_of_their_numbers(tmp_path):
+    documents = np.arange(24, dtype=np.float32).reshape(12, 2) + 1
+    for number, row in enumerate(documents):
+        pq.write_table(table(row[None], [number]), tmp_path / f"part-{number}.parquet")
+    for name in ("._part-1.parquet", "_metadata.parquet"):
+        (tmp_path / name).write_text("left behind by another program")
+    corpus = ParquetCorpus(tmp_path)
+    assert corpus.ids == list(range(12))
+    assert np.array_equal(corpus.take_rows(np.arange(12)), documents)
+    assert repr(corpus) == f"ParquetCorpus(12 documents of 2 dimensions, {str(tmp_path)!r})"
+
+
+def written(folder, **columns):
+    pq.write_table(pa.table({"id": [1], "vector": [[1.0, 2.0]], **columns}), folder / "a.parquet")
+
+
+def test_what_cannot_be_read_is_named(tmp_path):
+    def refused(message, **options):
+        with pytest.raises(VectorError, match=message):
+            ParquetCorpus(tmp_path, **options)
+
+    refused(r"there are no Parquet files in .*: they are looked for as \*.parquet, right there")
+    with pytest.raises(VectorError, match=r"there is no file or folder .*nowhere"):
+        ParquetCorpus(tmp_path / "nowhere")
+    written(tmp_path)
+    refused(r"a.parquet has no column 'embedding'; it has id, vector", vector_column="embedding")
+    refused(r"column 'id' of .*a.parquet is int64; vectors are lists of floats", vector_column="id")
+    refused(r"column 'vector' of .*a.parquet is .*; ids are strings or whole numbers", id_column="vector")
+    written(tmp_path, id=pa.array([None], pa.string()))
+    refused(r"row 0 of .*a.parquet has no id in column 'id'")
+    written(tmp_path)
+    pq.write_table(table(np.zeros((1, 3)), [0]), tmp_path / "b.parquet")
+    refused(
+        r"vectors have 2 dimensions \(float64\) in a.parquet, but 3 \(float64\) in b.parquet; all files .* the same"
+    )
+    (tmp_path / "b.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-9])
+    refused(r"b.parquet cannot be read: ")
+    (tmp_path / "b.parquet").unlink()
+    nothing = pa.array([[]], pa.list_(pa.float32(), 0))
+    written(tmp_path, vector=nothing)
+    with pytest.raises(VectorError, match="the corpus is empty: 1 documents of 0 dimensions"):
+        NudgeN(gamma=1).fit(ParquetCorpus(tmp_path), (np.ones((1, 2)), [[1]]))
+
+
+@pytest.mark.parametrize("dictionary", [False, True], ids=["copied", "decoded"])
+def test_damage_in_the_middle_is_named(tmp_path, dictionary):
+    documents = np.zeros((400, 16), np.float32)
+    write(tmp_path, documents, list(range(400)), files=1, row_group_size=400, use_dictionary=dictionary)
+    path = tmp_path / "part-0.parquet"
+    corpus = ParquetCorpus(path)
+    assert corpus.random_access != dictionary
+    column = pq.ParquetFile(path).metadata.row_group(0).column(2)
+    end = column.data_page_offset + column.total_compressed_size
+    damaged = bytearray(path.read_bytes())
+    damaged[end - 40 : end] = bytes(40)
+    path.write_bytes(damaged)
+    with pytest.raises(VectorError, match=r"part-0.parquet cannot be read: "):
+        list(ParquetCorpus(tmp_path, id_column=None).blocks())

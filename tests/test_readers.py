@@ -125,14 +125,28 @@ def test_vectors(tmp_path, kind):
         assert list(items.ids)[-1] == f"{name[0]}{len(items) - 1}"
 
 
-def test_vectors_of_different_lengths_are_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("second", "found"),
+    [([4.0, 5, 6, 7, 8], "a vector of 5 dimensions, row 0 of 3"), (None, "no vector"), ([1.0] * 3, None)],
+)
+def test_vectors_that_are_missing_or_longer_are_refused(tmp_path, second, found):
     for name in ("documents", "queries"):
-        pq.write_table(
-            pa.table({"id": ["a", "b"], "vector": [[1.0, 2, 3], [4.0, 5, 6, 7, 8]]}), tmp_path / f"{name}.parquet"
-        )
+        pq.write_table(pa.table({"id": ["a", "b"], "vector": [[1.0, 2, 3], second]}), tmp_path / f"{name}.parquet")
     (tmp_path / "qrels.txt").write_text("a 0 b 1\n")
-    with pytest.raises(InputError, match="must hold a vector of one length in every row"):
+    if found is None:
+        assert readers.read(tmp_path).documents.vectors.shape == (2, 3)
+        return
+    with pytest.raises(
+        InputError, match=rf"documents.parquet: row 1 of column 'vector' has {found}; remove or repair it"
+    ):
         readers.read(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_tables_that_cannot_be_read_are_named(tmp_path, suffix):
+    (tmp_path / f"documents{suffix}").write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(InputError, match=rf"documents{suffix} cannot be read: "):
+        readers.vectors.items(tmp_path, "documents")
 
 
 def test_judgements_about_nothing_are_left_out_and_counted(tmp_path):

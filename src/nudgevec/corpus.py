@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import os
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -33,6 +34,7 @@ class Corpus(Protocol):
 
     Where ``random_access`` is an attribute of it and true, single vectors are quick to ``take``: labelled documents
     are looked at before the others, and much of the scan can be left out. Otherwise all documents stream by once.
+    Where there is ``take_rows``, they are asked for by their places in ``ids``, and nobody has to look those up again.
     """
 
     @property
@@ -105,11 +107,13 @@ class ArrayCorpus:
 
     def take(self, ids: Sequence[Hashable]) -> Array:
         if self._ids is None:
-            rows = rows_among(ids, len(self))
-        else:
-            if self._row_of is None:
-                self._row_of = {key: row for row, key in enumerate(self._ids)}
-            rows = np.array([self._row_of[key] for key in ids], dtype=np.int64)
+            return self.take_rows(rows_among(ids, len(self)))
+        if self._row_of is None:
+            self._row_of = {key: row for row, key in enumerate(self._ids)}
+        return self.take_rows(np.array([self._row_of[key] for key in ids], dtype=np.int64))
+
+    def take_rows(self, rows: Ints) -> Array:
+        """The vectors of these rows."""
         taken = np.empty((len(rows), self.dim), self.vectors.dtype)
         if _shared_mapping(self.vectors) is None:
 
@@ -229,8 +233,12 @@ class Reader:
         return vectors
 
     def _fetched(self, rows: Ints) -> Array:
-        keys: Any = rows if not self.has_ids else [self.all_ids[row] for row in rows.tolist()]
-        vectors = np.ascontiguousarray(self.corpus.take(keys))
+        take_rows = getattr(self.corpus, "take_rows", None)
+        if take_rows is None:
+            keys: Any = rows if not self.has_ids else [self.all_ids[row] for row in rows.tolist()]
+            vectors = np.ascontiguousarray(self.corpus.take(keys))
+        else:
+            vectors = np.ascontiguousarray(take_rows(rows))
         if vectors.shape != (len(rows), self.dim):
             raise VectorError(f"the corpus returned {vectors.shape} for {len(rows)} ids of {self.dim} dimensions")
         return vectors
@@ -278,8 +286,11 @@ def as_matrix(vectors: npt.ArrayLike, what: str) -> Array:
         matrix = np.asarray(vectors)
     except ValueError as error:
         raise VectorError(f"{what} must be rows of equal length: {error}") from None
-    if matrix.dtype.kind in "US":
-        raise VectorError(f"{what} must be vectors, not texts or a path: embed the texts, or np.load the file, first")
+    if matrix.dtype.kind in "US" or isinstance(vectors, os.PathLike):
+        raise VectorError(
+            f"{what} must be vectors, not texts or a path: embed the texts, np.load the file, "
+            "or open Parquet files with nudgevec.parquet.ParquetCorpus, first"
+        )
     if matrix.ndim != 2:
         raise VectorError(
             f"{what} must be a two-dimensional array (rows, dimensions), not {matrix.ndim}-dimensional "

@@ -97,7 +97,8 @@ class Numbers:
         page = self.pages[number]
         packed = np.empty(page.packed, np.uint8)
         self._read(file, page.offset, packed)
-        unpacked = np.frombuffer(decompress(packed, page.size, page.codec), np.uint8)
+        with reading(self.path):
+            unpacked = np.frombuffer(decompress(packed, page.size, page.codec), np.uint8)
         if not page.holds_all(self.width, lambda at: unpacked[at : at + 4].tobytes()):
             raise VectorError(f"{self.path} has documents without a vector, or vectors without some of their numbers")
         return unpacked
@@ -115,6 +116,17 @@ def version_of(path: Path) -> Version:
     """Of a file as it is now."""
     facts = path.stat()
     return facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """What PyArrow says of a file, as an error of ours that names it."""
+    import pyarrow
+
+    try:
+        yield
+    except (OSError, pyarrow.ArrowException) as error:
+        raise VectorError(f"{path} cannot be read: {error}") from None
 
 
 @contextmanager

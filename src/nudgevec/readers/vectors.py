@@ -15,6 +15,7 @@ import numpy as np
 
 from nudgevec.collection import Collection, Items, collected
 from nudgevec.errors import InputError, MissingExtraError
+from nudgevec.parquet_pages import reading
 from nudgevec.readers import qrels
 from nudgevec.rows import Array
 
@@ -88,8 +89,9 @@ def read_table(path: Path) -> Any:
     except ImportError:
         raise MissingExtraError(f"reading {path.name}", "parquet") from None
     if path.suffix == ".parquet":
-        return parquet.read_table(path)
-    with pyarrow.memory_map(str(path)) as source:
+        with reading(path):
+            return parquet.read_table(path)
+    with reading(path), pyarrow.memory_map(str(path)) as source:
         try:
             return pyarrow.ipc.open_file(source).read_all()
         except pyarrow.ArrowInvalid:
@@ -114,8 +116,14 @@ def column_of_vectors(table: Any, path: Path) -> Array:
             column = table[name].combine_chunks()
             rows = len(column)
             flat = column.flatten().to_numpy(zero_copy_only=False)
-            sizes = set() if column.null_count else set(compute.list_value_length(column).to_pylist())
-            if len(sizes) != 1:
-                raise InputError(f"{path}: column {name!r} must hold a vector of one length in every row")
+            if rows == 0:
+                raise InputError(f"{path} has no rows")
+            sizes = compute.list_value_length(column).to_pylist()
+            odd = next((row for row, size in enumerate(sizes) if size is None or size != sizes[0]), None)
+            if odd is not None:
+                found = (
+                    "no vector" if sizes[odd] is None else f"a vector of {sizes[odd]} dimensions, row 0 of {sizes[0]}"
+                )
+                raise InputError(f"{path}: row {odd} of column {name!r} has {found}; remove or repair it")
             return np.asarray(flat).reshape(rows, -1)
     raise InputError(f"{path} has no column of vectors (vector, embedding); it has {', '.join(table.column_names)}")
