@@ -105,7 +105,7 @@ def parquet(documents, id_column=None, **options):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from nudgevec.parquet import ParquetCorpus
+    from nudgevec import ParquetCorpus
 
     folder = scratch() / f"{documents.shape[0]}x{documents.shape[1]}"
     folder.mkdir(exist_ok=True)

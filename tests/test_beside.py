@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nudgevec.beside import ever_ahead
-from nudgevec.lines import Curves
+from nudgevec.cut.beside import ever_ahead
+from nudgevec.cut.lines import Curves
 from nudgevec.motion import height, peak
 
 

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from nudgevec.cells import Cells
-from nudgevec.crossing import crossing
-from nudgevec.cutting import Node, cut
-from nudgevec.lines import Curves
-from nudgevec.overtaking import Rays
-from nudgevec.ranks import rank_events
+from nudgevec.cut.cells import Cells
+from nudgevec.cut.crossing import crossing
+from nudgevec.cut.cutting import Node, cut
+from nudgevec.cut.lines import Curves
+from nudgevec.cut.overtaking import Rays
+from nudgevec.sweep.ranks import rank_events
 
 
 def told_at(found, rays, part, lines, k):

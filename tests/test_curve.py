@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nudgevec import curve
-from nudgevec.curve import RESOLUTION, _safest
+from nudgevec.sweep.curve import RESOLUTION, _safest
 
 
 def slowly(values, angles, crossings, motion):

@@ -12,21 +12,22 @@ import numpy as np
 import pytest
 import torch
 
-from nudgevec import ArrayCorpus, NudgeM, NudgeN, demo, engines, evaluate, parallel
-from nudgevec.columns import Columns
+from nudgevec import ArrayCorpus, NudgeM, NudgeN, demo, engines, evaluate
+from nudgevec.arithmetic import parallel
+from nudgevec.arithmetic.scratch import Scratch
 from nudgevec.corpus import Reader
+from nudgevec.cut.columns import Columns
+from nudgevec.cut.lines import Bars, Curves, Levels
+from nudgevec.cut.overtaking import Lone
 from nudgevec.engines import device_engine, integers, numpy_engine, pytorch, torch_engine, torch_meeting, torch_sieve
 from nudgevec.engines.device_engine import DeviceEngine
 from nudgevec.engines.numpy_engine import NumpyEngine, NumpyMeeting
 from nudgevec.engines.pytorch import pair_products
 from nudgevec.engines.torch_engine import TorchEngine
 from nudgevec.errors import OptionError
-from nudgevec.lines import Bars, Curves, Levels
 from nudgevec.motion import Motion
-from nudgevec.nearest import Reach, candidates, nearest
-from nudgevec.overtaking import Lone
-from nudgevec.scratch import Scratch
-from nudgevec.tiles import error_of
+from nudgevec.scan.nearest import Reach, candidates, nearest
+from nudgevec.scan.tiles import error_of
 from problems import learnable
 
 
@@ -146,7 +147,7 @@ def test_nothing_above_a_floor_is_missed(engine, cosine, most, monkeypatch):
     full = nearest(reader, queries, 20, cosine=cosine, engine=engines.pick("numpy", 0))
     floor = np.where(np.arange(60) % 3 == 0, full.score[:, 0] + 1e-9, full.score[np.arange(60), np.arange(60) % 20])
     floor[:10] = full.score[:10, -1] - 1
-    monkeypatch.setattr("nudgevec.shortlist._MOST_KEPT", most)
+    monkeypatch.setattr("nudgevec.scan.shortlist._MOST_KEPT", most)
     found = nearest(reader, queries, 20, cosine=cosine, floor=floor, engine=engines.pick(engine, 0))
     above = full.score >= floor[:, None]
     assert np.array_equal(found.row[above], full.row[above])
@@ -192,7 +193,7 @@ def test_more_than_can_be_kept_in_mind(engine, monkeypatch):
     queries = np.abs(random.standard_normal((20, 16)))
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
     reference = nearest(Reader(documents), queries, 7, cosine=True, engine=engines.pick("numpy", 0))
-    monkeypatch.setattr("nudgevec.shortlist._MOST_KEPT", 500)
+    monkeypatch.setattr("nudgevec.scan.shortlist._MOST_KEPT", 500)
     monkeypatch.setattr("nudgevec.engines.numpy_engine._TILE_SCORES", 1000)
     monkeypatch.setattr("nudgevec.engines.torch_sieve._TILE_SCORES", 1000)
     found = nearest(Reader(documents), queries, 7, cosine=True, engine=engines.pick(engine, 0))

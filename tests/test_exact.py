@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
-from nudgevec import NudgeM, NudgeN, cutter, cutting, ranks
+from nudgevec import NudgeM, NudgeN
+from nudgevec.cut import cutter, cutting
 from nudgevec.engines import numpy_engine
-from nudgevec.tiles import error_of
+from nudgevec.scan.tiles import error_of
+from nudgevec.sweep import ranks
 from problems import METRICS, Problem, problems
 
 # A tie is a difference below 1e-12. Where two curves touch without crossing, they are that close within

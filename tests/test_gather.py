@@ -35,5 +35,5 @@ def test_a_pull_depends_on_the_labels_of_its_document_alone(monkeypatch, dim, ki
         assert np.array_equal(alone.total[0], whole.total[row])
     monkeypatch.setattr("nudgevec.gather._AT_A_TIME", 1 << 12)
     assert np.array_equal(gather(labels, queries).total, whole.total)
-    monkeypatch.setattr("nudgevec.parallel.cores", lambda: 1)
+    monkeypatch.setattr("nudgevec.arithmetic.parallel.cores", lambda: 1)
     assert np.array_equal(gather(labels, queries).total, whole.total)

@@ -6,7 +6,7 @@ from math import pi
 
 import numpy as np
 
-from nudgevec.known import Known
+from nudgevec.cut.known import Known
 
 
 def test_the_window_is_where_labels_are_above_a_document_at_rest():

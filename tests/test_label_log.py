@@ -18,7 +18,7 @@ import collections_on_disk as disk
 from nudgevec import LabelLog, NudgeN, cli, run
 from nudgevec.embedders import static
 from nudgevec.errors import LabelError, NudgeWarning, OptionError
-from nudgevec.label_log import SIGNALS, Event
+from nudgevec.labelling.log import SIGNALS, Event
 from nudgevec.split import SIDES, normalised, side
 
 
@@ -332,7 +332,7 @@ def test_pages_are_read_without_their_tags(tmp_path):
 
 
 def test_stats_say_what_to_collect_next(log):
-    from nudgevec.label_stats import stats
+    from nudgevec.labelling.stats import stats
 
     for number in range(400):
         log.add(f"popular {number}", "known", time=float(number))

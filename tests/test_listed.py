@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nudgevec.known import Known
-from nudgevec.lines import Bars, Curves, Levels
-from nudgevec.listed import Begun, as_good_as_ahead
+from nudgevec.cut.known import Known
+from nudgevec.cut.lines import Bars, Curves, Levels
+from nudgevec.cut.listed import Begun, as_good_as_ahead
 
 
 def begun(line, score, slack, labels, lines):

@@ -72,9 +72,8 @@ def test_memory_is_bounded(corpus, method, size, asked, engine):
 PARQUET = f"""
 import sys
 import numpy as np
-from nudgevec import NudgeN, engines
+from nudgevec import NudgeN, ParquetCorpus, engines
 from nudgevec.engines.device_engine import DeviceEngine
-from nudgevec.parquet import ParquetCorpus
 
 def highest():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM:")) << 10

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from nudgevec.lines import Curves
-from nudgevec.overtaking import Lone, Rays, overtaking
+from nudgevec.cut.lines import Curves
+from nudgevec.cut.overtaking import Lone, Rays, overtaking
 
 # Ahead all the way, in the only line.
 NOBODY = np.zeros(1, np.int64)

@@ -26,6 +26,7 @@ def test_public_names():
         "NudgeMN",
         "NudgeN",
         "NudgeNU",
+        "ParquetCorpus",
         "Patch",
         "compare",
         "evaluate",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nudgevec.pairs import pair_dots
+from nudgevec.arithmetic.pairs import pair_dots
 
 
 @pytest.mark.parametrize("cosine", [False, True])

@@ -12,9 +12,9 @@ import pytest
 import torch
 from threadpoolctl import ThreadpoolController
 
-from nudgevec import parallel
-from nudgevec.parallel import begin_everywhere, everywhere, meanwhile, ordered
-from nudgevec.scratch import Scratch
+from nudgevec.arithmetic import parallel
+from nudgevec.arithmetic.parallel import begin_everywhere, everywhere, meanwhile, ordered
+from nudgevec.arithmetic.scratch import Scratch
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +145,7 @@ def test_products_take_one_thread_each_meanwhile_and_as_many_as_before_afterward
 
 ALONE = """
 import threading
-from nudgevec import parallel
+from nudgevec.arithmetic import parallel
 before = [library.num_threads for library in parallel._products.blas]
 thread = threading.Thread(target=parallel.begin_thread)
 thread.start()

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nudgevec import NudgeM, NudgeN, parquet_pages
+from nudgevec import NudgeM, NudgeN, ParquetCorpus
+from nudgevec.corpus import parquet_pages
+from nudgevec.corpus.parquet_pages import plain_numbers, version_of
 from nudgevec.errors import VectorError
-from nudgevec.parquet import ParquetCorpus
-from nudgevec.parquet_pages import plain_numbers, version_of
 from problems import learnable
 
 PLAIN = {"compression": "none", "use_dictionary": False}

@@ -7,16 +7,20 @@ import threading
 import numpy as np
 import pytest
 
-from nudgevec import NudgeM, NudgeN, cutter, cutting, lines, nearest, pairs, parallel, ranks, scan, shortlist, sweep
+from nudgevec import NudgeM, NudgeN
+from nudgevec.arithmetic import pairs, parallel
+from nudgevec.arithmetic.pairs import pair_dots
 from nudgevec.corpus import ArrayCorpus, Reader
+from nudgevec.cut import cutter, cutting, lines
+from nudgevec.cut.known import Known
 from nudgevec.engines import numpy_engine, torch_sieve
 from nudgevec.engines.device_engine import DeviceEngine
 from nudgevec.engines.numpy_engine import NumpyEngine
 from nudgevec.errors import VectorError
-from nudgevec.known import Known
-from nudgevec.nearest import candidates
-from nudgevec.pairs import pair_dots
-from nudgevec.scan import Scan
+from nudgevec.scan import nearest, scan, shortlist
+from nudgevec.scan.nearest import candidates
+from nudgevec.scan.scan import Scan
+from nudgevec.sweep import ranks, sweep
 from problems import learnable
 
 

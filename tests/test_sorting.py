@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nudgevec.sorting import begins, distinct, numbered, sorted_places, sorted_values, sorted_within
+from nudgevec.arithmetic.sorting import begins, distinct, numbered, sorted_places, sorted_values, sorted_within
 
 LISTS = {
     "none": np.empty(0, np.int64),

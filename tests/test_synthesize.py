@@ -9,8 +9,8 @@ import pytest
 import collections_on_disk as disk
 import servers
 from nudgevec import LabelLog, cli, remote
+from nudgevec.labelling.synthesize import _lines
 from nudgevec.split import normalised
-from nudgevec.synthesize import _lines
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def test_queries_are_written_filtered_and_marked(capsys):
 
 
 def test_a_stopped_run_goes_on(capsys, monkeypatch):
-    monkeypatch.setattr("nudgevec.synthesize._TOGETHER", 5)
+    monkeypatch.setattr("nudgevec.labelling.synthesize._TOGETHER", 5)
     monkeypatch.setattr(remote, "_TRIES", 1)
     with servers.running([None] * 12 + [500], chat=writer) as (url, seen):
         assert cli.main(command(url)) == 1

@@ -1,11 +1,11 @@
 """nudgevec: better vector search from a handful of labelled queries, without touching the model."""
 
-from nudgevec.corpus import ArrayCorpus, Corpus
-from nudgevec.curve import Curve
+from nudgevec.corpus import ArrayCorpus, Corpus, ParquetCorpus
 from nudgevec.evaluate import compare, evaluate
-from nudgevec.label_log import LabelLog
+from nudgevec.labelling.log import LabelLog
 from nudgevec.patch import Patch
 from nudgevec.stores import open_store
+from nudgevec.sweep.curve import Curve
 from nudgevec.tune import NudgeM, NudgeMN, NudgeN, NudgeNU
 
 __version__ = "0.1.0"
@@ -19,6 +19,7 @@ __all__ = [
     "NudgeMN",
     "NudgeN",
     "NudgeNU",
+    "ParquetCorpus",
     "Patch",
     "compare",
     "evaluate",

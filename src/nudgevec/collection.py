@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nudgevec.arithmetic.rows import Array
 from nudgevec.corpus import Corpus
 from nudgevec.errors import LabelError, NudgeWarning, VectorError
-from nudgevec.rows import Array
 
 Grades = dict[str, float]
 Qrels = dict[str, Grades]

@@ -16,10 +16,12 @@ from typing import Any, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import ArrayCorpus, as_matrix, check_finite, check_nonzero
+from nudgevec.arithmetic.rows import Array, lengths
+from nudgevec.corpus import ArrayCorpus
 from nudgevec.corpus import Reader as _Reader
+from nudgevec.corpus.base import as_matrix
+from nudgevec.corpus.reader import check_finite, check_nonzero
 from nudgevec.errors import LabelError
-from nudgevec.rows import Array, lengths
 from nudgevec.tune import NudgeM, NudgeN
 
 __all__ = ["NUDGEM", "NUDGEN", "QueriesAnswersDict"]

@@ -17,11 +17,11 @@ from typing import Any, TextIO
 import numpy as np
 import numpy.typing as npt
 
+from nudgevec.arithmetic.rows import Array, Ints
 from nudgevec.card import table
 from nudgevec.embedders import static
 from nudgevec.evaluate import Comparison, Evaluation, compare_all, evaluate
 from nudgevec.metrics import USUAL
-from nudgevec.rows import Array, Ints
 from nudgevec.tune import NudgeN
 
 

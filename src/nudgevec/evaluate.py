@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nudgevec.arithmetic.rows import Floats, Ints, unit_rows
 from nudgevec.corpus import Corpus, Reader
 from nudgevec.engines import pick
 from nudgevec.errors import LabelError, OptionError
 from nudgevec.labels import read_labels
 from nudgevec.metrics import USUAL, Metric
-from nudgevec.nearest import nearest
 from nudgevec.queries import as_queries
-from nudgevec.rows import Floats, Ints, unit_rows
+from nudgevec.scan.nearest import nearest
 
 
 @dataclass(frozen=True, eq=False)

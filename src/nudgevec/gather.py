@@ -15,13 +15,13 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from nudgevec.arithmetic.parallel import everywhere, slices
+from nudgevec.arithmetic.rows import Floats, Ints
+from nudgevec.arithmetic.scratch import taken_rows
+from nudgevec.arithmetic.sorting import begins, sorted_places
 from nudgevec.errors import LabelError
 from nudgevec.labels import Labels
-from nudgevec.parallel import everywhere, slices
 from nudgevec.queries import Queries
-from nudgevec.rows import Floats, Ints
-from nudgevec.scratch import taken_rows
-from nudgevec.sorting import begins, sorted_places
 
 # Numbers added up at a time, and labels of one document at most.
 _AT_A_TIME = 3 << 17

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy.typing as npt
 
+from nudgevec.arithmetic.parallel import meanwhile
 from nudgevec.corpus import Reader
 from nudgevec.errors import LabelError, NudgeWarning
 from nudgevec.labels import Labels, read_labels
-from nudgevec.parallel import meanwhile
 from nudgevec.queries import Queries, measured, query_matrix
 
 # Fewer numbers are measured sooner than a thread begins.

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nudgevec.arithmetic.rows import Floats, Ints
+from nudgevec.arithmetic.sorting import begins
 from nudgevec.corpus import Reader
 from nudgevec.errors import LabelError, NudgeWarning
-from nudgevec.rows import Floats, Ints
-from nudgevec.sorting import begins
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nudgevec.arithmetic.rows import Floats, Ints
+from nudgevec.arithmetic.sorting import begins, sorted_within
 from nudgevec.errors import OptionError
-from nudgevec.rows import Floats, Ints
-from nudgevec.sorting import begins, sorted_within
 
 USUAL = ("ndcg@10", "recall@10", "mrr@10", "success@1")
 """What is measured where nobody says what to measure."""

@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.arrays import functions_for
-from nudgevec.corpus import Reader, check_nonzero
+from nudgevec.arithmetic.arrays import functions_for
+from nudgevec.arithmetic.parallel import ROWS, SOME, everywhere, slices
+from nudgevec.arithmetic.rows import Array, Floats, Ints, lengths, row_dots, rows_of
+from nudgevec.corpus.reader import Reader, check_nonzero
 from nudgevec.errors import VectorError
 from nudgevec.gather import Pull
-from nudgevec.parallel import ROWS, SOME, everywhere, slices
-from nudgevec.rows import Array, Floats, Ints, lengths, row_dots, rows_of
 
 Reals = npt.NDArray[Any]
 

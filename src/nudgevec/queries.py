@@ -9,11 +9,11 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.corpus import as_matrix
+from nudgevec.arithmetic.parallel import everywhere
+from nudgevec.arithmetic.rows import Array, Floats, Ints, lengths
+from nudgevec.arithmetic.sorting import numbered
+from nudgevec.corpus.base import as_matrix
 from nudgevec.errors import VectorError
-from nudgevec.parallel import everywhere
-from nudgevec.rows import Array, Floats, Ints, lengths
-from nudgevec.sorting import numbered
 
 # Vectors measured at a time, by one thread: so many that it need not come back to the interpreter, whose lock others
 # may hold for long.

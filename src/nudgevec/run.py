@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 import nudgevec
+from nudgevec.arithmetic.rows import Array, Floats, unit_rows
 from nudgevec.card import card
 from nudgevec.collection import Collection, Qrels
 from nudgevec.corpus import ArrayCorpus, Corpus, Reader
@@ -32,9 +33,8 @@ from nudgevec.errors import InputError, LabelError, NudgeWarning, OptionError, V
 from nudgevec.evaluate import Evaluation, compare_all, evaluate
 from nudgevec.folders import made_whole
 from nudgevec.metrics import USUAL
-from nudgevec.nearest import nearest
 from nudgevec.patch import Patch
-from nudgevec.rows import Array, Floats, unit_rows
+from nudgevec.scan.nearest import nearest
 from nudgevec.split import SIDES, TEST, TRAIN, VALIDATION, Split, split
 from nudgevec.stores.suits import check_dot
 from nudgevec.tune import NudgeM, NudgeMN, NudgeN, NudgeNU

@@ -14,9 +14,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from nudgevec.arithmetic.parallel import SOME, everywhere, single_threaded
+from nudgevec.arithmetic.rows import Floats, lengths, unit_rows
+from nudgevec.arithmetic.scratch import keep_what_is_freed
+from nudgevec.arithmetic.sorting import begins
 from nudgevec.corpus import Corpus, Reader
-from nudgevec.curve import Choice, Curve, choose, trace
-from nudgevec.cutter import Cutter
+from nudgevec.cut.cutter import Cutter
 from nudgevec.engines import ENGINES, pick
 from nudgevec.errors import LabelError, NotFittedError, NudgeWarning, OptionError, VectorError
 from nudgevec.gather import gather
@@ -24,14 +27,11 @@ from nudgevec.judged import Judged, count_shared, judged
 from nudgevec.labels import Labels
 from nudgevec.metrics import Metric
 from nudgevec.motion import Motion, packed, sliding, turning
-from nudgevec.parallel import SOME, everywhere, single_threaded
 from nudgevec.patch import Patch
 from nudgevec.queries import Queries
-from nudgevec.rows import Floats, lengths, unit_rows
-from nudgevec.scan import Scan
-from nudgevec.scratch import keep_what_is_freed
-from nudgevec.sorting import begins
-from nudgevec.sweep import sweep
+from nudgevec.scan.scan import Scan
+from nudgevec.sweep.curve import Choice, Curve, choose, trace
+from nudgevec.sweep.sweep import sweep
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class NudgeN:
         ``"success@k"``, ``"mrr@k"`` or ``"ndcg@k"``.
     gamma : take this step instead of choosing one; no validation queries are needed then.
     guard : the gain on the validation queries must exceed this many standard deviations of chance, or
-        nothing moves; 0 takes the plain optimum. See ``nudgevec.curve.choose``.
+        nothing moves; 0 takes the plain optimum. See ``nudgevec.sweep.curve.choose``.
     refit : once gamma is chosen, pull with the training and the validation labels together.
     engine : where the scan runs, ``"numpy"``, ``"torch"`` or ``"auto"``; the answer is the same.
 
@@ -99,7 +99,7 @@ class NudgeN:
         """Learn the patch from training labels and choose its size on validation labels.
 
         documents : an (n, d) array of float16/32/64, in memory or memory-mapped, or a corpus with ids
-            (``ArrayCorpus``, ``parquet.ParquetCorpus``, anything with ``ids``, ``dim``, ``take``, ``blocks``).
+            (``ArrayCorpus``, ``ParquetCorpus``, anything with ``ids``, ``dim``, ``take``, ``blocks``).
         train, validation : (query vectors, labels), with one label entry per query: a list of rows (ids where
             the corpus has ids), or a dict row -> grade; or one (queries, documents) matrix of grades. A query
             vector twice as long pulls twice as hard. Without validation, ``gamma`` must be given.

@@ -10,8 +10,8 @@ from typing import Any
 from nudgevec import readers
 from nudgevec.errors import InputError, OptionError
 from nudgevec.folders import made_whole
-from nudgevec.label_log import LabelLog
-from nudgevec.label_stats import stats
+from nudgevec.labelling.log import LabelLog
+from nudgevec.labelling.stats import stats
 from nudgevec.readers import log as log_files
 
 

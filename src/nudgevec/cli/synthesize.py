@@ -10,8 +10,8 @@ from pathlib import Path
 from nudgevec import readers
 from nudgevec.embedders import embed_texts, embedder
 from nudgevec.errors import InputError
-from nudgevec.label_log import LabelLog
-from nudgevec.synthesize import PROMPT, Plan, estimate, synthesize, without_labels
+from nudgevec.labelling.log import LabelLog
+from nudgevec.labelling.synthesize import PROMPT, Plan, estimate, synthesize, without_labels
 
 
 def main(options: argparse.Namespace) -> None:

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from nudgevec.arithmetic.rows import Array
 from nudgevec.collection import Collection, Items
 from nudgevec.corpus import Corpus
 from nudgevec.embedders.cache import Cache
 from nudgevec.errors import OptionError, VectorError
 from nudgevec.progress import Progress
-from nudgevec.rows import Array
 
 
 class Embedder(Protocol):

@@ -15,10 +15,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from nudgevec.arithmetic.rows import Array
 from nudgevec.errors import VectorError
 from nudgevec.folders import cache_folder
 from nudgevec.progress import Progress
-from nudgevec.rows import Array
 
 # Keys looked up at a time; SQLite takes 999 parameters everywhere.
 _LOOKUP = 900

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nudgevec.arithmetic.rows import Array
 from nudgevec.errors import VectorError
 from nudgevec.remote import post, shown
-from nudgevec.rows import Array
 
 
 class OpenAIEmbedder:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from nudgevec.arithmetic.rows import Array
 from nudgevec.collection import Collection, Items
 from nudgevec.errors import OptionError, VectorError
-from nudgevec.rows import Array
 
 
 def read(collection: Collection, name: str) -> tuple[Array, Array]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from nudgevec.arithmetic.rows import Array
 from nudgevec.errors import MissingExtraError, VectorError
-from nudgevec.rows import Array
 
 # (documents, queries): what models were trained to see before a text, where they do not say so themselves.
 _PREFIXES = {

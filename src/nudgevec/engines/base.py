@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.columns import Columns
-from nudgevec.lines import Bars, Mask
-from nudgevec.overtaking import Lone
-from nudgevec.parallel import slices
-from nudgevec.rows import Floats, Ints
-from nudgevec.tiles import Singles, Tile
+from nudgevec.arithmetic.parallel import slices
+from nudgevec.arithmetic.rows import Floats, Ints
+from nudgevec.cut.columns import Columns
+from nudgevec.cut.lines import Bars, Mask
+from nudgevec.cut.overtaking import Lone
+from nudgevec.scan.tiles import Singles, Tile
 
 # Scores to look at, at a time: few enough for all that is made of them to stay in the cache.
 _AT_A_TIME = 1 << 18

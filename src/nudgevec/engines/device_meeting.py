@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec import parallel
-from nudgevec.beside import ever_ahead
-from nudgevec.columns import Columns
+from nudgevec.arithmetic import parallel
+from nudgevec.arithmetic.rows import Floats, Ints, some_rows
+from nudgevec.cut.beside import ever_ahead
+from nudgevec.cut.columns import Columns
+from nudgevec.cut.lines import Bars, Levels
+from nudgevec.cut.overtaking import Lone, Rays
 from nudgevec.engines.base import Met, many
 from nudgevec.engines.pytorch import full_precision, import_torch
-from nudgevec.lines import Bars, Levels
 from nudgevec.motion import peak
-from nudgevec.overtaking import Lone, Rays
-from nudgevec.rows import Floats, Ints, some_rows
-from nudgevec.tiles import Singles
+from nudgevec.scan.tiles import Singles
 
 # Moving documents sent to the device at a time.
 _SENT = 1 << 14

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from nudgevec.arithmetic.parallel import slices
+from nudgevec.arithmetic.rows import Floats, Ints
+from nudgevec.arithmetic.scratch import Scratch
 from nudgevec.engines.pytorch import import_torch
-from nudgevec.parallel import slices
-from nudgevec.rows import Floats, Ints
-from nudgevec.scratch import Scratch
-from nudgevec.tiles import UNIT_ROUNDOFF, Singles
+from nudgevec.scan.tiles import UNIT_ROUNDOFF, Singles
 
 Whole = npt.NDArray[np.int32]
 """Products of queries and documents."""

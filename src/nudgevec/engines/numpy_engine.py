@@ -9,16 +9,16 @@ from typing import Any, Self
 
 import numpy as np
 
-from nudgevec import parallel
-from nudgevec.columns import Columns
+from nudgevec.arithmetic import parallel
+from nudgevec.arithmetic.parallel import begin_everywhere, everywhere, ordered, slices
+from nudgevec.arithmetic.rows import Floats, Ints, some_rows
+from nudgevec.arithmetic.scratch import Scratch
+from nudgevec.arithmetic.sorting import sorted_places
+from nudgevec.cut.columns import Columns
+from nudgevec.cut.lines import Bars, Levels, Mask, all_true, kth_largest, split_up
+from nudgevec.cut.overtaking import Lone
 from nudgevec.engines.base import Meeting, Met, Result, Survivors, Wanting, crowded, handfuls, kth_reached
-from nudgevec.lines import Bars, Levels, Mask, all_true, kth_largest, split_up
-from nudgevec.overtaking import Lone
-from nudgevec.parallel import begin_everywhere, everywhere, ordered, slices
-from nudgevec.rows import Floats, Ints, some_rows
-from nudgevec.scratch import Scratch
-from nudgevec.sorting import sorted_places
-from nudgevec.tiles import Single, Singles, Tile
+from nudgevec.scan.tiles import Single, Singles, Tile
 
 # Scores of one tile: 4 million float32, 16 MB.
 _TILE_SCORES = 1 << 22

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from nudgevec.arithmetic.rows import Ints
 from nudgevec.errors import MissingExtraError
-from nudgevec.rows import Ints
-from nudgevec.tiles import Singles
+from nudgevec.scan.tiles import Singles
 
 
 def import_torch() -> Any:

@@ -6,15 +6,15 @@ is scored again in float64 like everything else.
 
 from __future__ import annotations
 
-from nudgevec.columns import Columns
+from nudgevec.arithmetic.parallel import meanwhile, single_threaded
+from nudgevec.arithmetic.rows import Floats
+from nudgevec.cut.columns import Columns
 from nudgevec.engines.base import Meeting
 from nudgevec.engines.integers import integers_fit
 from nudgevec.engines.numpy_engine import CpuSieve, NumpyEngine
 from nudgevec.engines.pytorch import multiplies_integers
 from nudgevec.engines.torch_meeting import TorchMeeting
 from nudgevec.engines.torch_sieve import TorchSieve
-from nudgevec.parallel import meanwhile, single_threaded
-from nudgevec.rows import Floats
 
 
 class TorchEngine(NumpyEngine):

@@ -6,18 +6,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nudgevec.columns import Columns, between
+from nudgevec.arithmetic.parallel import everywhere, slices
+from nudgevec.arithmetic.rows import Floats, Ints, some_rows
+from nudgevec.arithmetic.scratch import Scratch
+from nudgevec.arithmetic.sorting import sorted_places
+from nudgevec.cut.columns import Columns, between
+from nudgevec.cut.lines import Bars, Levels, Mask, all_true, kth_largest, split_up
+from nudgevec.cut.overtaking import HANDFUL, Lone, Rays
 from nudgevec.engines.base import Met, crowded
 from nudgevec.engines.integers import Asked, Rounded, Whole, at_a_time, in_units, put_rounded, unit_for
 from nudgevec.engines.numpy_engine import NumpyMeeting
 from nudgevec.engines.pytorch import import_torch, pair_products
-from nudgevec.lines import Bars, Levels, Mask, all_true, kth_largest, split_up
-from nudgevec.overtaking import HANDFUL, Lone, Rays
-from nudgevec.parallel import everywhere, slices
-from nudgevec.rows import Floats, Ints, some_rows
-from nudgevec.scratch import Scratch
-from nudgevec.sorting import sorted_places
-from nudgevec.tiles import Singles
+from nudgevec.scan.tiles import Singles
 
 # Where more than this share of all pairs is left, 8 bits do not tell the scores apart.
 _MOST_LEFT = 0.25

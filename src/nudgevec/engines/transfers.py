@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from nudgevec import parallel
+from nudgevec.arithmetic import parallel
 from nudgevec.engines.pytorch import import_torch
-from nudgevec.tiles import Tile
+from nudgevec.scan.tiles import Tile
 
 # Tiles under way at a time, and threads that copy one into pinned memory.
 _SLOTS = 3

@@ -16,7 +16,7 @@ from typing import Any
 from nudgevec import readers
 from nudgevec.collection import Collection, Items, collected
 from nudgevec.errors import InputError, LabelError, NudgeWarning
-from nudgevec.label_log import Event, LabelLog
+from nudgevec.labelling.log import Event, LabelLog
 from nudgevec.readers import beir, qrels
 from nudgevec.readers.files import json_lines, numbered
 from nudgevec.stores import Address, is_store

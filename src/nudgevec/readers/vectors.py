@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from nudgevec.arithmetic.rows import Array
 from nudgevec.collection import Collection, Items, collected
+from nudgevec.corpus.parquet_pages import reading
 from nudgevec.errors import InputError, MissingExtraError
-from nudgevec.parquet_pages import reading
 from nudgevec.readers import qrels
-from nudgevec.rows import Array
 
 
 def read(folder: Path) -> Collection:

@@ -19,11 +19,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from nudgevec.arithmetic.parallel import slices
+from nudgevec.arithmetic.rows import Array
 from nudgevec.corpus import Corpus, Reader
 from nudgevec.errors import NudgeError, NudgeWarning, OptionError, StoreError
-from nudgevec.parallel import slices
 from nudgevec.patch import Patch, Patched
-from nudgevec.rows import Array
 from nudgevec.stores.ledger import Ledger, Standing, Status, facts_of, named
 from nudgevec.stores.suits import check_suits
 

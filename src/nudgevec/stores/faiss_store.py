@@ -17,10 +17,10 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from nudgevec.arithmetic.parallel import slices
+from nudgevec.arithmetic.rows import Array
 from nudgevec.errors import MissingExtraError, OptionError, StoreError
 from nudgevec.folders import replaced
-from nudgevec.parallel import slices
-from nudgevec.rows import Array
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import Store
 from nudgevec.stores.ledger import Ledger

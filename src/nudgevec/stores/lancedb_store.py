@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from nudgevec.arithmetic.parallel import slices
+from nudgevec.arithmetic.rows import Array
 from nudgevec.errors import MissingExtraError, StoreError
 from nudgevec.folders import sync_folder
-from nudgevec.parallel import slices
-from nudgevec.rows import Array
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import Store
 from nudgevec.stores.ledger import Ledger

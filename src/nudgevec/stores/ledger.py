@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 import nudgevec
+from nudgevec.arithmetic.rows import Array
 from nudgevec.patch import Patch
-from nudgevec.rows import Array
 
 _NAMED = 5
 

@@ -15,9 +15,9 @@ from urllib.parse import quote, urlencode
 
 import numpy as np
 
+from nudgevec.arithmetic.parallel import slices
+from nudgevec.arithmetic.rows import Array
 from nudgevec.errors import MissingExtraError, OptionError, StoreError
-from nudgevec.parallel import slices
-from nudgevec.rows import Array
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import Store, told
 from nudgevec.stores.ledger import Ledger

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from nudgevec.arithmetic.parallel import slices
+from nudgevec.arithmetic.rows import Array
 from nudgevec.errors import OptionError
-from nudgevec.parallel import slices
 from nudgevec.progress import Progress
-from nudgevec.rows import Array
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import Store
 from nudgevec.stores.lock import lock_for, locked

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from nudgevec.arithmetic.parallel import slices
+from nudgevec.arithmetic.rows import Array, lengths
 from nudgevec.errors import MissingExtraError, StoreError
-from nudgevec.parallel import slices
-from nudgevec.rows import Array, lengths
 from nudgevec.stores.address import Address
 from nudgevec.stores.ledger import Ledger
 from nudgevec.stores.pieces import PiecewiseStore

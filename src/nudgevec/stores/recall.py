@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from nudgevec.arithmetic.rows import Array, Floats, lengths
 from nudgevec.errors import StoreError
 from nudgevec.progress import Progress
-from nudgevec.rows import Array, Floats, lengths
 from nudgevec.stores.base import Store
 
 # Scores this close, relative to the largest, are a tie: it does not matter which of them is found.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from nudgevec.arithmetic.rows import lengths
 from nudgevec.errors import StoreError
 from nudgevec.patch import Patch
-from nudgevec.rows import lengths
 
 # Vectors are of unit length when they are so close to it.
 _UNIT = 1e-3

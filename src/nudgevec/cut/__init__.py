@@ -1,0 +1,1 @@
+"""Which moving documents can matter, at which angles."""

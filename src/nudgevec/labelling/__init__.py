@@ -1,0 +1,1 @@
+"""Where labels come from: a log of clicks and votes, and language models."""

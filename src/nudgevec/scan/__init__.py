@@ -1,0 +1,1 @@
+"""The scan over the corpus: which documents at rest can matter."""
