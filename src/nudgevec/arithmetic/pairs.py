@@ -19,8 +19,10 @@ _FEW_PAIR_BYTES = 7 << 17
 # Pairs of a block, where the same row comes so many times in a row on average, at least.
 _BLOCK = 8
 _LONG = 8
-# Pairs that a thread takes on at a time; for fewer than four times as many there is one thread only.
+# Pairs that a thread takes on at a time, where they are many and where they are few; for fewer than four times as many
+# there is one thread only.
 _MANY_PAIRS = 1 << 11
+_FEW_PAIRS = 1 << 9
 
 
 def pair_dots(left: Array, i: Ints, right: Array, j: Ints, *, cosine: bool = False) -> Floats:
@@ -39,7 +41,8 @@ def dots_with_each(left: Array, i: Ints, rights: list[Array], j: Ints, *, square
     blocks = _Blocks.of(i)
     width, dim = (_BLOCK if blocks.place.ndim == 2 else 1), left.shape[1]
     tables = [np.empty(blocks.place.shape) for _ in range(len(rights) + squares)]
-    room = max(_PAIR_BYTES, hands(SOME) * _PAIR_BYTES_PER_THREAD) if len(i) >= 4 * _MANY_PAIRS else _FEW_PAIR_BYTES
+    many = len(i) >= 4 * _MANY_PAIRS
+    room = max(_PAIR_BYTES, hands(SOME) * _PAIR_BYTES_PER_THREAD) if many else _FEW_PAIR_BYTES
     step = max(1, room // (8 * dim * width))
     # Few rows are made float64 once, instead of for each of their pairs.
     few = min(step * width, len(i))
@@ -57,7 +60,7 @@ def dots_with_each(left: Array, i: Ints, rights: list[Array], j: Ints, *, square
             if squares:
                 row_dots(others, others, tables[-1][some])
 
-    everywhere(multiply, len(blocks.one), max(1, _MANY_PAIRS // width), SOME)
+    everywhere(multiply, len(blocks.one), max(1, (_MANY_PAIRS if many else _FEW_PAIRS) // width), SOME)
     return [table.ravel()[blocks.back] for table in tables]
 
 

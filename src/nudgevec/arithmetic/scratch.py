@@ -32,7 +32,7 @@ class Scratch(threading.local):
         size = shape[0] * shape[1] * np.dtype(kind).itemsize
         if name not in self.kept or len(self.kept[name]) < size:
             # A little larger, so that it need not be left for another one when somewhat more is asked for.
-            self.kept[name] = _in_large_pages(size + size // 8)
+            self.kept[name] = in_large_pages(size + size // 8)
         room: npt.NDArray[Any] = self.kept[name][:size].view(kind).reshape(shape)
         return room
 
@@ -40,7 +40,7 @@ class Scratch(threading.local):
 _moving_in = threading.Lock()
 
 
-def _in_large_pages(size: int) -> npt.NDArray[np.uint8]:
+def in_large_pages(size: int) -> npt.NDArray[np.uint8]:
     """Fresh memory that begins with a page of the larger kind: it comes several times as fast in those.
 
     NumPy asks for them where an array has 4 MB or more; the system gives them where one fits in.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from typing import Any, Self
 
@@ -12,7 +12,7 @@ import numpy as np
 from nudgevec.arithmetic import parallel
 from nudgevec.arithmetic.parallel import begin_everywhere, everywhere, ordered, slices
 from nudgevec.arithmetic.rows import Floats, Ints, some_rows
-from nudgevec.arithmetic.scratch import Scratch
+from nudgevec.arithmetic.scratch import Scratch, in_large_pages
 from nudgevec.arithmetic.sorting import sorted_places
 from nudgevec.cut.columns import Columns
 from nudgevec.cut.lines import Bars, Levels, Mask, all_true, kth_largest, split_up
@@ -30,9 +30,10 @@ _QUERIES = 2048
 _FEWEST_QUERIES = 64
 # Queries that want no more documents are left out when they are this share of those still asked about.
 _WORTH_LEAVING_OUT = 1 / 32
-# Scores of moving documents at each end, at a time; and documents, at least.
+# Scores of moving documents at each end, at a time; documents, at least; and turns of each thread that multiplies them.
 _MEETING_SCORES = 1 << 20
 _FEWEST_DOCUMENTS = 64
+_TURNS = 2
 # What columns may be off by is about the same up to this factor.
 _EVEN = 1.5
 
@@ -153,20 +154,19 @@ class NumpySieve(CpuSieve):
         return query, number, score - prepared.margin, score + prepared.margin
 
 
-def _multiplier(ends: Singles, queries: Singles, into: Iterable[Singles]) -> Callable[[slice], None]:
+def _multiplier(ends: Singles, queries: Singles, into: Singles) -> Callable[[slice], None]:
     """What multiplies documents at both ends with some of the queries, by columns."""
 
     def multiply(some: slice) -> None:
-        for rows, table in zip(ends, into, strict=True):
-            np.matmul(rows, queries[:, some], out=table[:, some])
+        np.matmul(ends, queries[:, some], out=into[:, :, some])
 
     return multiply
 
 
-def _at_a_time(queries: int, turns: int) -> int:
-    """How many queries to multiply at a time, so that each thread has so many turns."""
+def _at_a_time(queries: int) -> int:
+    """How many queries to multiply at a time, so that each thread has a few turns."""
     threads = parallel.hands()
-    return max(_FEWEST_QUERIES, queries // (turns * threads) if threads > 1 else queries)
+    return max(_FEWEST_QUERIES, queries // (_TURNS * threads) if threads > 1 else queries)
 
 
 class NumpyMeeting:
@@ -186,9 +186,9 @@ class NumpyMeeting:
         """Have all products made while others go on, where they are few enough to be kept."""
         documents, queries = len(self.columns), len(self.queries)
         if documents * queries <= _MEETING_SCORES:
-            tables = np.empty((2, documents, queries), np.float32)
+            tables = in_large_pages(8 * documents * queries).view(np.float32).reshape(2, documents, queries)
             multiply = _multiplier(self.ends, self.queries.astype(np.float32).T, tables)
-            self.begun = tables, begin_everywhere(multiply, queries, _at_a_time(queries, turns=4))
+            self.begun = tables, begin_everywhere(multiply, queries, _at_a_time(queries))
 
     def among(self, asked: Ints, bars: Bars, lone: Lone, k: int) -> Met:
         way = Levels(*map(np.array, bars.way))
@@ -207,9 +207,10 @@ class NumpyMeeting:
     def _multiplied(self, queries: Singles, part: slice) -> tuple[Singles, Singles]:
         """Products of some of the documents at both ends, in rooms of this thread."""
         shape = part.stop - part.start, queries.shape[1]
-        first, last = (self.scratch.room(name, shape, np.float32) for name in ("scores", "last"))
+        ends = self.scratch.room("scores", (2 * shape[0], shape[1]), np.float32).reshape(2, *shape)
         # On threads of our own: those of a BLAS wait in a loop for more, and keep a core from others.
-        everywhere(_multiplier(self.ends[:, part], queries, (first, last)), shape[1], _at_a_time(shape[1], turns=2))
+        everywhere(_multiplier(self.ends[:, part], queries, ends), shape[1], _at_a_time(shape[1]))
+        first, last = ends
         return first, last
 
     def _among(self, first: Singles, last: Singles, way: Levels, part: slice, k: int) -> Met:
