@@ -160,11 +160,13 @@ class Cutter:
             way = labels.stricter(stills)
             matter = upper >= way.low[:, None]
         else:
-            _, labels, stills = self._levels(labelled, rests)
+            alive, labels, stills = self._levels(labelled, rests)
             way = labels.stricter(stills)
             low, high = known.window(self.rests.kth[asked], self.motion.end)
-            labelled, rests = (each.between(low[_EACH], high[_EACH]) for each in (labelled, rests))
-            alive, labels, stills = self._levels(labelled, rests)
+            # Where fewer than k documents rest, labels may be in the top k at all angles, which have been looked at.
+            if rests.score.shape[1] >= self.k:
+                labelled, rests = (each.between(low[_EACH], high[_EACH]) for each in (labelled, rests))
+                alive, labels, stills = self._levels(labelled, rests)
             matter = rests.reach(labels.at(_EACH)) & rests.reach(stills.at(_EACH))
         line, place = entries(matter)
         curves = Curves(*(values[line, place] for values in rests))
