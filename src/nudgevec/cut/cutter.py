@@ -35,11 +35,13 @@ from nudgevec.scan.shortlist import Candidates, kth_score
 from nudgevec.scan.tiles import error_of
 
 # Queries are taken in groups: enough of them for products to be fast. Turning documents go through many short steps,
-# so groups are larger where each query meets few of them; how many, a few queries tell.
+# so groups are larger where each query meets few documents; and smaller where each meets many, all of which are kept for
+# a while. How many, a few queries tell.
 _GROUP_SCORES = 1 << 19
 _GROUP_QUERIES = 384
 _LARGE_GROUP_QUERIES = 1024
 _GROUP_PAIRS = 1 << 17
+_MOST_PAIRS = 1 << 19
 _LARGEST_GROUP = 1 << 23
 _FEWEST_QUERIES = 64
 _ASKED_FIRST = 16
@@ -118,11 +120,14 @@ class Cutter:
         """How many queries to take at a time, of so many that a thread has in all."""
         most = _LARGEST_GROUP // width
         step = max(_GROUP_SCORES // width, min(_GROUP_QUERIES, most))
-        if step >= min(most, share) or not self.motion.turns:
+        larger = self.motion.turns and step < min(most, share)
+        smaller = min(step, share) > max(_FEWEST_QUERIES, _MOST_PAIRS // width)
+        if not (larger or smaller):
             return step
         _, met = self._met(slice(0, _ASKED_FIRST))
-        with_few_pairs = _GROUP_PAIRS * _ASKED_FIRST // max(1, len(met.query))
-        return max(step, min(_LARGE_GROUP_QUERIES, most, with_few_pairs))
+        few, most_of_all = (count * _ASKED_FIRST // max(1, len(met.query)) for count in (_GROUP_PAIRS, _MOST_PAIRS))
+        step = max(step, min(_LARGE_GROUP_QUERIES, most, few)) if larger else step
+        return min(step, max(_FEWEST_QUERIES, most_of_all))
 
     def _cells(self, group: slice) -> Cells:
         return self._finish(*self._met(group))
