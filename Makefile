@@ -19,7 +19,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.test  ## times and memory beside the peers, about 40 minutes
+bench: $(VENV)/.test  ## times and memory beside the peers, about an hour
 	$(BIN)/python benchmarks/cpu.py docs/results/benchmarks-cpu.md
 
 docs: $(VENV)/.docs  ## redraw the pictures of the README

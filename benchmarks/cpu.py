@@ -26,6 +26,7 @@ COMMON = 2.2
 TURNS = 5
 FEW_TURNS = 3
 SMALL_TURNS = 15
+MOST_FOR_PEER = 300_000
 
 
 def measure(**spec):
@@ -175,30 +176,45 @@ def real_sets():
 def growth():
     yield "## Growth"
     yield ""
-    yield "NumPy engine, NDCG@10. Times are relative to the first of each series; the exponent is fitted to all of it."
+    yield "NumPy engine, NDCG@10, beside the peer on both of its paths (as above). Times are relative to ours for the"
+    yield "first value of a series; exponents are fitted to all of it, and to the last step. On its plain path,"
+    yield f"whose memory grows with the documents, the peer is not run with more than {MOST_FOR_PEER:,} of them."
     yield ""
-    yield "| what grows | values | N: time | N: exponent | M: time | M: exponent | most memory, MB |"
+    yield "| method, what grows | nudgevec | MB | nudge-ft | MB | nudge-ft, memory-saving | MB |"
     yield "|---|---|---|---|---|---|---|"
     base = {"n": 100_000, "d": 384, "train": 5_000, "validation": 500, "touched": 4_000}
-    series = {
-        "documents n": [{**base, "n": n} for n in (10_000, 30_000, 100_000, 300_000, 1_000_000)],
-        "dimensions d": [{**base, "n": 50_000, "d": d} for d in (384, 1024, 3072)],
-        "validation queries": [{**base, "n": 50_000, "validation": count} for count in (250, 1000, 4000)],
-        "labels per query": [{**base, "n": 20_000, "touched": 15_000, "labels": count} for count in (1, 4, 16, 40)],
-    }
-    keys = {"documents n": "n", "dimensions d": "d", "validation queries": "validation", "labels per query": "labels"}
-    for name, specs in series.items():
-        values = [spec.get(keys[name], 1) for spec in specs]
-        cells, memory = [], 0
-        for method in "NM":
-            rows = [measure(task="nudgevec", method=method, repeat=2, **spec) for spec in specs]
-            times = [row["best"] for row in rows]
-            memory = max(memory, *(row["grown_mb"] for row in rows))
-            exponent = np.polyfit(np.log(values), np.log(times), 1)[0]
-            last = math.log(times[-1] / times[-2]) / math.log(values[-1] / values[-2])
-            cells += [", ".join(f"{each / times[0]:.1f}" for each in times), f"{exponent:.2f} (last step {last:.2f})"]
-        yield f"| {name} | {', '.join(map(str, values))} | {' | '.join(cells)} | {memory} |"
+    few, label_heavy = {**base, "n": 50_000}, {**base, "n": 20_000, "touched": 15_000}
+    series = [
+        ("documents", "n", base, (10_000, 30_000, 100_000, 300_000, 1_000_000)),
+        ("dimensions", "d", few, (384, 1024, 3072)),
+        ("validation queries", "validation", few, (250, 1000, 4000)),
+        ("labels per query", "labels", label_heavy, (1, 4, 16, 40)),
+    ]
+    for (what, key, rest, values), method in itertools.product(series, "NM"):
+        kinds = ours, plain_path, saving = [], [], []
+        for value in values:
+            spec = {**rest, key: value, "method": method}
+            ours.append(measure(task="nudgevec", repeat=2, **spec))
+            plain_path.append(measure(task="nudge-ft", **spec) if spec["n"] <= MOST_FOR_PEER else None)
+            saving.append(measure(task="nudge-ft", spare=True, **spec))
+        for value, *rows in zip(values, *kinds, strict=True):
+            cells = " | ".join("| " if row is None else grown(row, ours[0]) for row in rows)
+            yield f"| {method}, {value:,} {what} | {cells} |"
+        cells = " | | ".join(exponent(values, rows) for rows in kinds)
+        yield f"| {method}, exponent | {cells} | |"
     yield ""
+
+
+def grown(row, first):
+    """Time relative to that of the first, and memory."""
+    return f"{row['best'] / first['best']:.1f} | {row['grown_mb']}"
+
+
+def exponent(values, rows):
+    """The one fitted to all, and that of the last step."""
+    values, times = zip(*((value, row["best"]) for value, row in zip(values, rows, strict=True) if row), strict=True)
+    last = math.log(times[-1] / times[-2]) / math.log(values[-1] / values[-2])
+    return f"{np.polyfit(np.log(values), np.log(times), 1)[0]:.2f} (last step {last:.2f})"
 
 
 def streaming():
