@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from nudgevec import curve
+from nudgevec.sweep import curve
 from nudgevec.sweep.curve import RESOLUTION, _safest
 
 

@@ -14,6 +14,7 @@ import torch
 
 from nudgevec import ArrayCorpus, NudgeM, NudgeN, demo, engines, evaluate
 from nudgevec.arithmetic import parallel
+from nudgevec.arithmetic.rounding import error_of
 from nudgevec.arithmetic.scratch import Scratch
 from nudgevec.corpus import Reader
 from nudgevec.cut.columns import Columns
@@ -27,7 +28,6 @@ from nudgevec.engines.torch_engine import TorchEngine
 from nudgevec.errors import OptionError
 from nudgevec.motion import Motion
 from nudgevec.scan.nearest import Reach, candidates, nearest
-from nudgevec.scan.tiles import error_of
 from problems import learnable
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import oracle
 from nudgevec import NudgeM, NudgeN
+from nudgevec.arithmetic.rounding import error_of
 from nudgevec.cut import cutter, cutting
 from nudgevec.engines import numpy_engine
-from nudgevec.scan.tiles import error_of
 from nudgevec.sweep import ranks
 from problems import METRICS, Problem, problems
 

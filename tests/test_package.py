@@ -53,7 +53,7 @@ def test_import_is_fast_and_light():
     loaded = subprocess.run(
         [sys.executable, "-c", "import sys, nudgevec; print(*sys.modules)"], check=True, capture_output=True, text=True
     ).stdout.split()
-    assert not {"torch", "scipy", "wordllama", "safetensors", "requests"} & set(loaded)
+    assert not {"torch", "scipy", "pyarrow", "wordllama", "safetensors", "requests"} & set(loaded)
 
 
 def test_help_is_fast():

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from nudgevec import NudgeM, NudgeN
-from nudgevec.arithmetic import pairs, parallel
+from nudgevec.arithmetic import pairs, parallel, tables
 from nudgevec.arithmetic.pairs import pair_dots
 from nudgevec.corpus import ArrayCorpus, Reader
-from nudgevec.cut import cutter, cutting, lines
+from nudgevec.cut import cutter, cutting
 from nudgevec.cut.known import Known
 from nudgevec.engines import numpy_engine, torch_sieve
 from nudgevec.engines.device_engine import DeviceEngine
@@ -173,10 +173,12 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
         (numpy_engine, "_QUERIES", 3),
         (numpy_engine, "_WORTH_LEAVING_OUT", 0),
         (pairs, "_FEW_PAIR_BYTES", 1000),
+        (pairs, "_FEW_PAIRS", 8),
         (shortlist, "_MOST_KEPT", 40),
         (parallel, "ROWS", 3),
         (cutter, "_GROUP_QUERIES", 1),
         (cutter, "_GROUP_PAIRS", 200),
+        (cutter, "_MOST_PAIRS", 50),
         (numpy_engine, "_MEETING_SCORES", 1),
         (parallel, "cores", lambda: 1),
         (parallel, "cores", lambda: 7),
@@ -204,6 +206,8 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
             patched.setattr(cutter, "_GROUP_SCORES", 1 << (9 if name.startswith("_GROUP") else 19))
             patched.setattr(cutter, "_GROUP_PAIRS", 0)
             patched.setattr(cutter, "_FEW_LISTED", 0)
+            if name == "_MOST_PAIRS":
+                patched.setattr(cutter, "_FEWEST_QUERIES", 1)
             patched.setattr(module, name, value)
             tuner = method(metric).fit(documents, train, validation)
         assert tuner.gamma_ == reference.gamma_, name
@@ -212,7 +216,8 @@ def test_sizes_never_show_in_the_answer(method, metric, monkeypatch):
         assert np.array_equal(tuner.patch_.after, reference.patch_.after), name
 
 
-def test_groups_are_larger_where_queries_meet_few_documents(monkeypatch):
+def group_sizes(method, setting, values, monkeypatch):
+    """Of how many queries the groups are, for each value of a setting."""
     documents, train, validation, _ = learnable(rows=150, train=300, held=100)
     sizes = []
 
@@ -222,23 +227,36 @@ def test_groups_are_larger_where_queries_meet_few_documents(monkeypatch):
 
     monkeypatch.setattr(cutter.Cutter, "_cells", spied)
     monkeypatch.setattr(parallel, "cores", lambda: 1)
+    for value in values:
+        sizes.append([])
+        monkeypatch.setattr(cutter, setting, value)
+        method().fit(documents, train, validation)
+    return sizes
+
+
+def test_groups_are_larger_where_queries_meet_few_documents(monkeypatch):
     monkeypatch.setattr(cutter, "_GROUP_SCORES", 1)
     monkeypatch.setattr(cutter, "_GROUP_QUERIES", 5)
     monkeypatch.setattr(cutter, "_FEWEST_QUERIES", 1)
-    for pairs_at_once in (0, 100, 1 << 17):
-        sizes.append([])
-        monkeypatch.setattr(cutter, "_GROUP_PAIRS", pairs_at_once)
-        NudgeN().fit(documents, train, validation)
+    sizes = group_sizes(NudgeN, "_GROUP_PAIRS", (0, 100, 1 << 17), monkeypatch)
     least, some, most = map(max, sizes)
     assert least == 5 < some < most == sum(sizes[0]) == sum(sizes[1])
+
+
+@pytest.mark.parametrize("method", [NudgeN, NudgeM])
+def test_groups_are_smaller_where_queries_meet_many_documents(method, monkeypatch):
+    monkeypatch.setattr(cutter, "_FEWEST_QUERIES", 2)
+    sizes = group_sizes(method, "_MOST_PAIRS", (1, 50, 1 << 19), monkeypatch)
+    least, some, most = map(max, sizes)
+    assert least == 2 < some < most == sum(sizes[0]) == sum(sizes[1])
 
 
 @pytest.mark.parametrize("shape", [(0, 8), (3, 5), (16, 24), (512, 256), (1024, 1024), (1023, 1000), (513, 257)])
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 1.0])
 def test_all_true_is_all_that_is_true(shape, share):
     table = np.random.default_rng(0).random(shape) < share
-    assert np.array_equal(lines.all_true(table), np.flatnonzero(table))
-    assert np.array_equal(lines.all_true(table[:, ::-1]), np.flatnonzero(table[:, ::-1]))
+    assert np.array_equal(tables.all_true(table), np.flatnonzero(table))
+    assert np.array_equal(tables.all_true(table[:, ::-1]), np.flatnonzero(table[:, ::-1]))
 
 
 def test_where_cells_meet_does_not_show():

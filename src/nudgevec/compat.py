@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from nudgevec.arithmetic.rows import Array, lengths
 from nudgevec.corpus import ArrayCorpus
-from nudgevec.corpus import Reader as _Reader
 from nudgevec.corpus.base import as_matrix
+from nudgevec.corpus.reader import Reader as _Reader
 from nudgevec.corpus.reader import check_finite, check_nonzero
 from nudgevec.errors import LabelError
 from nudgevec.tune import NudgeM, NudgeN

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.arithmetic.arrays import functions_for
+from nudgevec.arithmetic.numpy_or_torch import functions_for
 from nudgevec.arithmetic.parallel import ROWS, SOME, everywhere, slices
 from nudgevec.arithmetic.rows import Array, Floats, Ints, lengths, row_dots, rows_of
 from nudgevec.corpus.reader import Reader, check_nonzero

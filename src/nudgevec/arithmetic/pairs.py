@@ -19,8 +19,8 @@ _FEW_PAIR_BYTES = 7 << 17
 # Pairs of a block, where the same row comes so many times in a row on average, at least.
 _BLOCK = 8
 _LONG = 8
-# Pairs that a thread takes on at a time, where they are many and where they are few; for fewer than four times as many
-# there is one thread only.
+# Pairs that a thread takes on at a time. Four times as many are enough for several threads; where there are fewer, four
+# times the smaller number is enough for two.
 _MANY_PAIRS = 1 << 11
 _FEW_PAIRS = 1 << 9
 
@@ -60,7 +60,8 @@ def dots_with_each(left: Array, i: Ints, rights: list[Array], j: Ints, *, square
             if squares:
                 row_dots(others, others, tables[-1][some])
 
-    everywhere(multiply, len(blocks.one), max(1, (_MANY_PAIRS if many else _FEW_PAIRS) // width), SOME)
+    share, threads = (_MANY_PAIRS, SOME) if many else (_FEW_PAIRS, 2)
+    everywhere(multiply, len(blocks.one), max(1, share // width), threads)
     return [table.ravel()[blocks.back] for table in tables]
 
 

@@ -12,7 +12,9 @@ from nudgevec.arithmetic.parallel import everywhere
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 # Numbers of a row added up at a time.
 _WIDEST = 4096

@@ -1,4 +1,4 @@
-"""What the library needs of documents, whatever holds them, and what every array of vectors has to be."""
+"""What the library needs of documents, whatever holds them; what every array of vectors, and of rows, has to be."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A corpus seen by row: the library's side of the ids, and the checks every document passes.
-
-Inside the library a document is its row in the stream; ids come in and go out here only.
-"""
+"""The library's side of a corpus: documents by their row in the stream, and the checks every one of them passes."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from nudgevec.errors import LabelError, VectorError
 
 
 class Reader:
-    """A corpus seen by row: the library's side of the ids."""
+    """A corpus seen by row: inside the library there are no ids; they come in and go out here."""
 
     def __init__(self, documents: Corpus | npt.ArrayLike) -> None:
         # What is no array is looked at more closely, which takes longer.

@@ -6,9 +6,9 @@ may be so only when the label is higher still. So curves are compared with the l
 
 from __future__ import annotations
 
-from nudgevec.arithmetic.arrays import functions_for
-from nudgevec.arithmetic.rows import Floats, Ints
-from nudgevec.cut.lines import Curves, Mask
+from nudgevec.arithmetic.numpy_or_torch import functions_for
+from nudgevec.arithmetic.rows import Floats, Ints, Mask
+from nudgevec.cut.lines import Curves
 from nudgevec.motion import height, peak
 
 

@@ -11,10 +11,10 @@ from functools import cached_property
 import numpy as np
 
 from nudgevec.arithmetic.parallel import everywhere
-from nudgevec.arithmetic.rows import Floats, Ints
-from nudgevec.cut.lines import Bars, Levels, Mask
+from nudgevec.arithmetic.rounding import error_of
+from nudgevec.arithmetic.rows import Floats, Ints, Mask, Singles
+from nudgevec.cut.lines import Bars, Levels
 from nudgevec.motion import Motion, Reals, peak
-from nudgevec.scan.tiles import Singles, error_of
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nudgevec.arithmetic.rows import Floats, Ints
+from nudgevec.arithmetic.rows import Floats, Ints, Mask
 from nudgevec.arithmetic.sorting import begins, sorted_within
-from nudgevec.cut.lines import Mask
 from nudgevec.cut.overtaking import Rays
 
 # Of the way. Open stretches reach a little further, so what is too short to be told from its neighbours is open too.

@@ -15,14 +15,16 @@ import numpy as np
 
 from nudgevec.arithmetic import parallel
 from nudgevec.arithmetic.parallel import everywhere, ordered, slices
-from nudgevec.arithmetic.rows import Floats, Ints
+from nudgevec.arithmetic.rounding import error_of
+from nudgevec.arithmetic.rows import Floats, Ints, Mask
 from nudgevec.arithmetic.sorting import begins, distinct, sorted_places
+from nudgevec.arithmetic.tables import Layout, entries, kth_largest
 from nudgevec.cut.beside import ever_ahead
 from nudgevec.cut.cells import Cells, exact_cells
 from nudgevec.cut.columns import Columns
 from nudgevec.cut.cutting import Node, cut, label_range
 from nudgevec.cut.known import Known
-from nudgevec.cut.lines import Bars, Curves, Layout, Levels, Mask, entries, kth_largest
+from nudgevec.cut.lines import Bars, Curves, Levels
 from nudgevec.cut.listed import Begun, Listed, as_good_as_ahead
 from nudgevec.cut.overtaking import Lone
 from nudgevec.cut.rays import ray_leaves
@@ -32,18 +34,17 @@ from nudgevec.labels import Labels
 from nudgevec.motion import Motion
 from nudgevec.scan.scan import Scan
 from nudgevec.scan.shortlist import Candidates, kth_score
-from nudgevec.scan.tiles import error_of
 
-# Queries are taken in groups: enough of them for products to be fast. Turning documents go through many short steps,
-# so groups are larger where each query meets few documents; and smaller where each meets many, all of which are kept for
-# a while. How many, a few queries tell.
+# Queries are taken in groups: enough of them for products to be fast.
 _GROUP_SCORES = 1 << 19
 _GROUP_QUERIES = 384
+_LARGEST_GROUP = 1 << 23
+_FEWEST_QUERIES = 64
+# Turning documents go through many short steps, so groups are larger where these meet few of them in all. They are
+# smaller where they would meet more than can be kept for a while. How many, a few queries tell.
 _LARGE_GROUP_QUERIES = 1024
 _GROUP_PAIRS = 1 << 17
 _MOST_PAIRS = 1 << 19
-_LARGEST_GROUP = 1 << 23
-_FEWEST_QUERIES = 64
 _ASKED_FIRST = 16
 # Less than this is done sooner by one thread than by several.
 _FEWEST_SCORES = 1 << 18
@@ -125,9 +126,10 @@ class Cutter:
         if not (larger or smaller):
             return step
         _, met = self._met(slice(0, _ASKED_FIRST))
-        few, most_of_all = (count * _ASKED_FIRST // max(1, len(met.query)) for count in (_GROUP_PAIRS, _MOST_PAIRS))
-        step = max(step, min(_LARGE_GROUP_QUERIES, most, few)) if larger else step
-        return min(step, max(_FEWEST_QUERIES, most_of_all))
+        each_meets = max(1, len(met.query)) / _ASKED_FIRST
+        if larger:
+            step = max(step, min(_LARGE_GROUP_QUERIES, most, int(_GROUP_PAIRS / each_meets)))
+        return min(step, max(_FEWEST_QUERIES, int(_MOST_PAIRS / each_meets)))
 
     def _cells(self, group: slice) -> Cells:
         return self._finish(*self._met(group))
@@ -154,7 +156,7 @@ class Cutter:
         known = known._replace(query=np.searchsorted(asked, known.query))
         off = self.rests.off[asked]
         layout = Layout(known.query, len(asked))
-        label, labelled = layout.table(known.column, -1), layout.curves(self._label_curves(known, off))
+        label, labelled = layout.table(known.column, -1), self._label_curves(known, off).laid_out(layout)
         rests = self._still_curves(self.rests.score[asked], off[:, None])
         if self.motion.turns:
             low, high = (np.full(len(asked), angle) for angle in (0.0, self.motion.end))
@@ -254,7 +256,7 @@ class Cutter:
         for each in distinct(size[size >= 0]):
             lines, some = np.flatnonzero(size == each), listed.some(np.flatnonzero(size[listed.line] == each))
             layout = Layout(np.searchsorted(lines, some.line), len(lines))
-            documents = layout.curves(some.curves.some(some.at))
+            documents = some.curves.some(some.at).laid_out(layout)
             yield self._root(begun, lines, listed.ahead[lines], layout.table(some.column, 0), documents)
 
     def _root(self, begun: Begun, lines: Ints, ahead: Ints, columns: Ints, documents: Curves) -> Node:

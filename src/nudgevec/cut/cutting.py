@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from nudgevec.arithmetic.parallel import slices
-from nudgevec.arithmetic.rows import Floats, Ints
-from nudgevec.cut.lines import Curves, Mask, Target, entries, kth_largest
+from nudgevec.arithmetic.rows import Floats, Ints, Mask, Singles
+from nudgevec.arithmetic.tables import Target, entries, kth_largest
+from nudgevec.cut.lines import Curves
 from nudgevec.motion import Motion
-from nudgevec.scan.tiles import Singles
 
 # A cell is swept as it is when it holds at most this much work, in (label, document) pairs; one more
 # label is counted in for scoring each document again.

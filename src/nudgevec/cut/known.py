@@ -8,10 +8,10 @@ import numpy as np
 
 from nudgevec.arithmetic.pairs import dots_with_each, pair_dots
 from nudgevec.arithmetic.parallel import slices
-from nudgevec.arithmetic.rows import Floats, Ints, lengths
+from nudgevec.arithmetic.rows import Floats, Ints, Mask, lengths
 from nudgevec.arithmetic.sorting import begins, numbered
+from nudgevec.arithmetic.tables import entries
 from nudgevec.corpus.reader import Reader, check_nonzero
-from nudgevec.cut.lines import Mask, entries
 from nudgevec.labels import Labels
 from nudgevec.motion import Motion, height, peak
 from nudgevec.scan.nearest import Reach

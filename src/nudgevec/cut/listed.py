@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nudgevec.arithmetic.rows import Ints
+from nudgevec.arithmetic.rows import Ints, Mask
 from nudgevec.arithmetic.sorting import sorted_within
 from nudgevec.cut.cutting import Leaf
 from nudgevec.cut.known import Known
-from nudgevec.cut.lines import Bars, Curves, Mask
+from nudgevec.cut.lines import Bars, Curves
 from nudgevec.cut.overtaking import Lone
 
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nudgevec.arithmetic.arrays import functions_for
+from nudgevec.arithmetic.numpy_or_torch import functions_for
 from nudgevec.arithmetic.parallel import slices
-from nudgevec.arithmetic.rows import Ints
-from nudgevec.cut.lines import Curves, Mask
+from nudgevec.arithmetic.rows import Ints, Mask
+from nudgevec.cut.lines import Curves
 from nudgevec.motion import Reals
 
 # Documents looked at, at a time: few enough to stay in the cache.

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.arithmetic.parallel import slices
-from nudgevec.arithmetic.rows import Floats, Ints
+from nudgevec.arithmetic.rows import Floats, Ints, Mask, Singles
 from nudgevec.cut.columns import Columns
-from nudgevec.cut.lines import Bars, Mask
+from nudgevec.cut.lines import Bars
 from nudgevec.cut.overtaking import Lone
-from nudgevec.scan.tiles import Singles, Tile
+from nudgevec.scan.tiles import Tile
 
 # Scores to look at, at a time: few enough for all that is made of them to stay in the cache.
 _AT_A_TIME = 1 << 18

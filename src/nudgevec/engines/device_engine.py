@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nudgevec.arithmetic import parallel
+from nudgevec.arithmetic.rounding import UNIT_ROUNDOFF, error_of
 from nudgevec.arithmetic.rows import Floats
 from nudgevec.cut.columns import Columns
 from nudgevec.engines.base import Result, Survivors, Wanting
 from nudgevec.engines.device_meeting import DeviceMeeting
 from nudgevec.engines.pytorch import full_precision, import_torch
 from nudgevec.engines.transfers import arriving
-from nudgevec.scan.tiles import UNIT_ROUNDOFF, Tile, error_of
+from nudgevec.scan.tiles import Tile
 
 # One tile: so many bytes of float32 vectors, and scores in bfloat16.
 _TILE_BYTES = 96 << 20

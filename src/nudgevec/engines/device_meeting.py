@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.arithmetic import parallel
-from nudgevec.arithmetic.rows import Floats, Ints, some_rows
+from nudgevec.arithmetic.rows import Floats, Ints, Singles, some_rows
 from nudgevec.cut.beside import ever_ahead
 from nudgevec.cut.columns import Columns
 from nudgevec.cut.lines import Bars, Levels
@@ -17,7 +17,6 @@ from nudgevec.cut.overtaking import Lone, Rays
 from nudgevec.engines.base import Met, many
 from nudgevec.engines.pytorch import full_precision, import_torch
 from nudgevec.motion import peak
-from nudgevec.scan.tiles import Singles
 
 # Moving documents sent to the device at a time.
 _SENT = 1 << 14
@@ -104,7 +103,7 @@ class DeviceMeeting:
         return self._over(first, last, level.raised(reached.cpu().numpy()))
 
     def _kth_largest(self, lower: Any, k: int) -> Any:
-        """A height that at least k columns are above, as ``lines.kth_largest``."""
+        """A height that at least k columns are above, as ``tables.kth_largest``."""
         queries, columns = lower.shape
         if columns < k:
             return self.torch.full((queries,), -self.torch.inf, device=self.device)

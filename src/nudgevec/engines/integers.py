@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.arithmetic.parallel import slices
-from nudgevec.arithmetic.rows import Floats, Ints
+from nudgevec.arithmetic.rounding import UNIT_ROUNDOFF
+from nudgevec.arithmetic.rows import Floats, Ints, Singles
 from nudgevec.arithmetic.scratch import Scratch
 from nudgevec.engines.pytorch import import_torch
-from nudgevec.scan.tiles import UNIT_ROUNDOFF, Singles
 
 Whole = npt.NDArray[np.int32]
 """Products of queries and documents."""

@@ -11,14 +11,15 @@ import numpy as np
 
 from nudgevec.arithmetic import parallel
 from nudgevec.arithmetic.parallel import begin_everywhere, everywhere, ordered, slices
-from nudgevec.arithmetic.rows import Floats, Ints, some_rows
+from nudgevec.arithmetic.rows import Floats, Ints, Mask, Singles, some_rows
 from nudgevec.arithmetic.scratch import Scratch, in_large_pages
 from nudgevec.arithmetic.sorting import sorted_places
+from nudgevec.arithmetic.tables import all_true, kth_largest, split_up
 from nudgevec.cut.columns import Columns
-from nudgevec.cut.lines import Bars, Levels, Mask, all_true, kth_largest, split_up
+from nudgevec.cut.lines import Bars, Levels
 from nudgevec.cut.overtaking import Lone
 from nudgevec.engines.base import Meeting, Met, Result, Survivors, Wanting, crowded, handfuls, kth_reached
-from nudgevec.scan.tiles import Single, Singles, Tile
+from nudgevec.scan.tiles import Single, Tile
 
 # Scores of one tile: 4 million float32, 16 MB.
 _TILE_SCORES = 1 << 22
@@ -195,26 +196,26 @@ class NumpyMeeting:
         if self.begun is not None:
             tables, finish = self.begun
             finish()
-            first, last = tables if len(asked) == len(self.queries) else tables.take(asked, axis=2)
-            met = self._among(first, last, way, slice(0, len(first)), k)
+            ends = tables if len(asked) == len(self.queries) else tables.take(asked, axis=2)
+            met = self._among(ends, way, slice(0, len(self.columns)), k)
         else:
             queries = some_rows(self.queries, asked).astype(np.float32).T
             step = max(_FEWEST_DOCUMENTS, _MEETING_SCORES // len(asked))
             parts = list(slices(len(self.columns), step)) or [slice(0, 0)]
-            met = Met.joined([self._among(*self._multiplied(queries, part), way, part, k) for part in parts])
+            met = Met.joined([self._among(self._multiplied(queries, part), way, part, k) for part in parts])
         return met.where(sorted_places(met.query))
 
-    def _multiplied(self, queries: Singles, part: slice) -> tuple[Singles, Singles]:
-        """Products of some of the documents at both ends, in rooms of this thread."""
+    def _multiplied(self, queries: Singles, part: slice) -> Singles:
+        """Products of some of the documents at both ends, in a room of this thread."""
         shape = part.stop - part.start, queries.shape[1]
         ends = self.scratch.room("scores", (2 * shape[0], shape[1]), np.float32).reshape(2, *shape)
         # On threads of our own: those of a BLAS wait in a loop for more, and keep a core from others.
         everywhere(_multiplier(self.ends[:, part], queries, ends), shape[1], _at_a_time(shape[1]))
-        first, last = ends
-        return first, last
+        return ends
 
-    def _among(self, first: Singles, last: Singles, way: Levels, part: slice, k: int) -> Met:
+    def _among(self, ends: Singles, way: Levels, part: slice, k: int) -> Met:
         """What ``among`` finds of some of the documents, given their products. Levels rise on the way, in place."""
+        first, last = ends
         shape = first.shape
         over = self.scratch.room("over", shape, np.bool_)
         slack, bulge = self.columns.slack[part, None], self.columns.bulge[part, None]

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from nudgevec.arithmetic.rows import Ints
+from nudgevec.arithmetic.rows import Ints, Singles
 from nudgevec.errors import MissingExtraError
-from nudgevec.scan.tiles import Singles
 
 
 def import_torch() -> Any:

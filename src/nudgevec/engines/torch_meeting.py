@@ -7,17 +7,17 @@ from typing import NamedTuple
 import numpy as np
 
 from nudgevec.arithmetic.parallel import everywhere, slices
-from nudgevec.arithmetic.rows import Floats, Ints, some_rows
+from nudgevec.arithmetic.rows import Floats, Ints, Mask, Singles, some_rows
 from nudgevec.arithmetic.scratch import Scratch
 from nudgevec.arithmetic.sorting import sorted_places
+from nudgevec.arithmetic.tables import all_true, kth_largest, split_up
 from nudgevec.cut.columns import Columns, between
-from nudgevec.cut.lines import Bars, Levels, Mask, all_true, kth_largest, split_up
+from nudgevec.cut.lines import Bars, Levels
 from nudgevec.cut.overtaking import HANDFUL, Lone, Rays
 from nudgevec.engines.base import Met, crowded
 from nudgevec.engines.integers import Asked, Rounded, Whole, at_a_time, in_units, put_rounded, unit_for
 from nudgevec.engines.numpy_engine import NumpyMeeting
 from nudgevec.engines.pytorch import import_torch, pair_products
-from nudgevec.scan.tiles import Singles
 
 # Where more than this share of all pairs is left, 8 bits do not tell the scores apart.
 _MOST_LEFT = 0.25

@@ -12,14 +12,15 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from nudgevec.arithmetic.parallel import slices
-from nudgevec.arithmetic.rows import Floats, Ints, rows_of
+from nudgevec.arithmetic.rounding import error_of
+from nudgevec.arithmetic.rows import Floats, Ints, Singles, rows_of
 from nudgevec.arithmetic.scratch import Scratch
-from nudgevec.cut.lines import all_true, split_up
+from nudgevec.arithmetic.tables import all_true, split_up
 from nudgevec.engines.base import kth_reached
 from nudgevec.engines.integers import ROUND, Asked, Rounded, Whole, at_a_time, in_units, put_rounded, unit_for
 from nudgevec.engines.numpy_engine import CpuSieve, NumpySieve
 from nudgevec.engines.pytorch import import_torch, pair_products
-from nudgevec.scan.tiles import Single, Singles, Tile, error_of
+from nudgevec.scan.tiles import Single, Tile
 
 # Scores of one tile.
 _TILE_SCORES = 1 << 23

@@ -1,4 +1,4 @@
-"""The scan over the corpus: the nearest documents of every query, exactly.
+"""The nearest documents of every query, exactly.
 
 The documents that do not move never change places among themselves, so only the top k of them can ever be
 in anybody's top k; and to evaluate vectors as they are is to find the top k of all. The scan filters in

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from nudgevec.arithmetic.parallel import everywhere
 from nudgevec.arithmetic.rows import Floats, Ints
 from nudgevec.arithmetic.sorting import sorted_places
-from nudgevec.cut.lines import Layout, Target, entries
+from nudgevec.arithmetic.tables import Layout, Target, entries
 from nudgevec.engines.base import kth_in_line
 
 Scores = Callable[[Ints, Ints], Floats]

@@ -7,27 +7,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from nudgevec.arithmetic.rows import Array, Ints, lengths, rows_of
+from nudgevec.arithmetic.rounding import error_of
+from nudgevec.arithmetic.rows import Array, Ints, Singles, lengths, rows_of
 from nudgevec.corpus.reader import Reader, check_finite, check_nonzero
 from nudgevec.errors import VectorError
 from nudgevec.progress import Progress
-
-Singles = npt.NDArray[np.float32]
-
-UNIT_ROUNDOFF = 2.0**-24
-
-
-def error_of(dim: int) -> float:
-    """A bound on the error of the float32 inner product of a unit query and a row, per unit of the row's length.
-
-    With u = 2^-24 and rows x of d numbers: rounding q and x costs at most u|x| each; a float32 inner
-    product in any order at most d u/(1 - d u) |x|; normalising by a float32 length (itself off by
-    (d/2 + 2) u) at most (d/2 + 4) u |x|. Together below (1.5 d + 16) u |x| (1 + 1e-2) for every d up
-    to 100,000.
-    """
-    return 1.01 * (1.5 * dim + 16) * UNIT_ROUNDOFF
 
 
 class Single(NamedTuple):
