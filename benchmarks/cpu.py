@@ -14,6 +14,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,10 +24,10 @@ from worker import SOURCES, scratch
 HERE = Path(__file__).parent
 CASE = {"n": 100_000, "d": 384, "train": 20_000, "validation": 2_000, "touched": 10_000}
 COMMON = 2.2
-TURNS = 5
-FEW_TURNS = 3
+TURNS = 3
 SMALL_TURNS = 15
 MOST_ON_PLAIN_PATH = 300_000
+PAUSE = 2.0
 
 
 def measure(**spec):
@@ -45,9 +46,9 @@ def the_case():
     yield ""
     yield f"{CASE}. `plain` is one `(Q @ D.T).max(1)` in float32."
     yield f"Each line of ours is {TURNS} fresh processes, in turn with as many of `plain`, because the machine is not"
-    yield "equally fast all the time. Ratios are the middle one of the pairs, with lowest and highest, and after them"
-    yield "the middle one of ours over that of all of `plain`, whose time varies most. The first of three calls in a"
-    yield "process finds cold caches and memory, the best of them does not."
+    yield f"equally fast all the time; it is left alone for {PAUSE:.0f} s before each of them. Ratios are the middle"
+    yield "ones of the pairs, with lowest and highest; after them the middle one of ours over that of all of `plain`."
+    yield "The first of three calls in a process finds cold caches and memory, the best of them does not."
     yield "The peer is run before, between and after the engines; its figures are the middle ones. Ratios are to its"
     yield "plain path; for its memory-saving one, documents that answer nothing are put apart beforehand."
     yield ""
@@ -63,10 +64,7 @@ def the_case():
         run_peers()
         for method, metric in itertools.product("NM", ("capped_recall@1", "ndcg@10", "recall@100", "ndcg@100")):
             options = {"engine": engine, "method": method, "metric": metric}
-            pairs = [
-                (measure(task="plain", repeat=3, **CASE), measure(task="nudgevec", repeat=3, **options, **CASE))
-                for _ in range(TURNS)
-            ]
+            pairs = [pair(repeat=3, **options) for _ in range(TURNS)]
             plains += [plain for plain, _ in pairs]
             ours[f"{engine}, {method}, {metric}"] = pairs
     run_peers()
@@ -93,7 +91,7 @@ def the_case():
 def other_metrics():
     yield "## The same case: other metrics"
     yield ""
-    yield f"First calls over `plain`, {FEW_TURNS} turns each, as above."
+    yield f"First calls over `plain`, {TURNS} turns each, as above."
     yield ""
     yield "| metric | NumPy, N | NumPy, M | PyTorch, N | PyTorch, M | most MB above inputs |"
     yield "|---|---|---|---|---|---|"
@@ -108,7 +106,7 @@ def much_in_common():
     yield "## The same case: vectors with much in common"
     yield ""
     yield f"A vector of length {COMMON} is added to all: two documents have a cosine of 0.83, as with some models."
-    yield f"NDCG@10, first calls over `plain`, {FEW_TURNS} turns each, as above."
+    yield f"NDCG@10, first calls over `plain`, {TURNS} turns each, as above."
     yield ""
     yield "| NumPy, N | NumPy, M | PyTorch, N | PyTorch, M | most MB above inputs |"
     yield "|---|---|---|---|---|"
@@ -116,13 +114,21 @@ def much_in_common():
     yield ""
 
 
+def pair(repeat=1, case=CASE, **options):
+    """One of `plain` and one of ours. Each finds an idle machine: a virtual one hands memory that nobody uses back to
+    its host after a while, and what was freed just before comes much faster than what has to be asked for again."""
+    time.sleep(PAUSE)
+    plain = measure(task="plain", repeat=repeat, **case)
+    time.sleep(PAUSE)
+    return plain, measure(task="nudgevec", repeat=repeat, **options, **case)
+
+
 def turns_of(metric, case):
     """Pairs of `plain` and of ours, for all engines and methods."""
     runs = []
     for engine, method in itertools.product(("numpy", "torch"), "NM"):
         options = {"engine": engine, "method": method, "metric": metric}
-        turns = [(measure(task="plain", **case), measure(task="nudgevec", **options, **case)) for _ in range(FEW_TURNS)]
-        runs.append(turns)
+        runs.append([pair(case=case, **options) for _ in range(TURNS)])
     return runs
 
 
