@@ -1,1 +1,1 @@
-"""Numbers in arrays: rows, pairs of rows, sorted lists, and the threads and the memory they are worked on with."""
+"""Numbers in arrays: rows and pairs of rows, tables, sorted lists, and the threads and memory to work on them with."""

@@ -40,8 +40,8 @@ _GROUP_SCORES = 1 << 19
 _GROUP_QUERIES = 384
 _LARGEST_GROUP = 1 << 23
 _FEWEST_QUERIES = 64
-# Turning documents go through many short steps, so groups are larger where these meet few of them in all. They are
-# smaller where they would meet more than can be kept for a while. How many, a few queries tell.
+# Turning documents go through many short steps, so groups are larger where their queries meet few documents. They are
+# smaller where a group would meet more than should be kept at a time. How many each meets, a few queries tell.
 _LARGE_GROUP_QUERIES = 1024
 _GROUP_PAIRS = 1 << 17
 _MOST_PAIRS = 1 << 19
