@@ -1,0 +1,80 @@
+"""Array types, and the forms in which vectors and ids are accepted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nudgevec.errors import VectorError
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+def as_matrix(vectors: Any, what: str) -> Array:
+    """Return vectors as a two-dimensional float array, without a copy where they are one already.
+
+    Parameters
+    ----------
+    vectors : array_like of shape (n, d)
+        A NumPy array, nested lists, a PyTorch tensor on any device, a pandas or polars data frame, or a column of
+        equally long lists.
+    what : str
+        What to call them in an error message.
+
+    Raises
+    ------
+    VectorError
+        If they are texts, not of equal length, or not numbers.
+    """
+    if hasattr(vectors, "detach"):
+        vectors = _from_torch(vectors)
+    try:
+        matrix = np.asarray(vectors)
+        if matrix.dtype == object and matrix.ndim == 1 and len(matrix) and not isinstance(matrix[0], (str, bytes)):
+            matrix = np.stack([np.asarray(vector) for vector in matrix])
+    except (ValueError, TypeError) as error:
+        raise VectorError(f"{what} must be rows of equal length: {error}") from None
+    if matrix.dtype.kind in "US" or (matrix.dtype == object and matrix.ndim == 1) or isinstance(vectors, os.PathLike):
+        raise VectorError(
+            f"{what} must be vectors, not texts or a path: embed the texts, np.load the file, "
+            "or open Parquet files with nudgevec.ParquetCorpus, first"
+        )
+    if matrix.ndim != 2:
+        raise VectorError(
+            f"{what} must be a two-dimensional array (rows, dimensions), not {matrix.ndim}-dimensional "
+            f"({type(vectors).__name__})"
+        )
+    if matrix.dtype.kind in "iu" and isinstance(vectors, (list, tuple)):
+        matrix = matrix.astype(np.float64)
+    if matrix.dtype.kind != "f" or matrix.dtype.itemsize not in (2, 4, 8):
+        raise VectorError(f"{what} must be float16, float32 or float64, not {matrix.dtype}")
+    return matrix if matrix.dtype.isnative else matrix.astype(matrix.dtype.newbyteorder("="))
+
+
+def as_list(values: Any) -> list[Any]:
+    """Return the entries of a list, NumPy array, tensor, or pandas or polars column, as plain Python objects."""
+    for name in ("tolist", "to_list"):
+        if hasattr(values, name):
+            plain = getattr(values, name)()
+            return plain if isinstance(plain, list) else [plain]
+    return list(values)
+
+
+def as_ids(ids: Any) -> Sequence[Hashable]:
+    """Return ids as a list, by position; a range stays one."""
+    return ids if isinstance(ids, range) else as_list(ids)
+
+
+def _from_torch(tensor: Any) -> Array:
+    tensor = tensor.detach().cpu()
+    # NumPy has no bfloat16.
+    array: Array = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+    return array

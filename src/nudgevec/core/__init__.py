@@ -1,0 +1,1 @@
+"""The algorithm, in the order it runs: pull, paths, scan, sweep, curve. Arrays in, arrays out, no input or output."""

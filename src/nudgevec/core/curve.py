@@ -1,0 +1,131 @@
+"""The exact metric-versus-gamma curve, and the rule that picks a step from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nudgevec.arrays import Floats
+from nudgevec.core.paths import Paths
+from nudgevec.core.sweep import Steps
+
+# Radians. No vector in float32 stands reliably inside a narrower gap: rounding a unit vector rotates it by up to 1e-7.
+RESOLUTION = 1e-6
+# Crossings that coincide on paper come out this close at most; they are one edge of the curve.
+SAME_ANGLE = 1e-12
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Curve:
+    """A step function of gamma: ``values[i]`` holds for gamma strictly between ``edges[i]`` and ``edges[i + 1]``.
+
+    ``edges[0]`` is 0 and the last edge is the largest gamma there is (4 for NUDGE-N, infinity for
+    NUDGE-M). ``at_zero`` is the value at gamma = 0 itself, before anything moves.
+
+    >>> curve = Curve(np.array([0.0, 0.5, 4.0]), np.array([0.25, 0.75]), at_zero=0.25)
+    >>> curve(0.7)
+    0.75
+    """
+
+    edges: Floats
+    values: Floats
+    at_zero: float
+
+    def __call__(self, gamma: npt.ArrayLike) -> Any:
+        """Return the value at one gamma or at many."""
+        asked = np.asarray(gamma, dtype=np.float64)
+        plateau = np.searchsorted(self.edges, asked, side="right") - 1
+        value = np.where(asked <= 0, self.at_zero, self.values[np.clip(plateau, 0, len(self.values) - 1)])
+        return value if value.ndim else float(value)
+
+    def __repr__(self) -> str:
+        return f"Curve({len(self.values)} plateaus, {self.at_zero:.4f} at gamma 0, {self.best:.4f} at best)"
+
+    @property
+    def best(self) -> float:
+        """The highest value anywhere on the curve."""
+        return max(self.at_zero, float(self.values.max()))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which step was chosen, and why."""
+
+    gamma: float
+    plateau: tuple[float, float]
+    """The gammas between which the metric has the chosen value."""
+    before: float
+    after: float
+    """Mean validation metric at gamma = 0 and at the chosen gamma."""
+    evidence: float
+    """Gain of the best plateau over gamma = 0, in standard deviations of chance (see ``choose``)."""
+    best_gamma: float
+    """Gamma of the best plateau, also when the guard refused to go there."""
+
+
+def curve_of(steps: Steps, paths: Paths) -> Curve:
+    """Return the mean over all queries as a function of gamma."""
+    angles, units = _plateaus(steps)
+    changes = np.append(True, np.diff(units) != 0)
+    angles, units = angles[changes], units[changes]
+    edges = paths.gammas(np.append(angles, paths.end))
+    wide = np.append(np.diff(edges) > 0, True)
+    unit = steps.unit / max(1, len(steps.at_zero))
+    return Curve(edges[wide], units[wide[:-1]] * unit, float(steps.at_zero.sum() * unit))
+
+
+def _plateaus(steps: Steps) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Return the left ends of all gaps between crossings, and the sum over all queries there, in units."""
+    phi = np.append(0.0, steps.phi)
+    total = steps.at_zero.sum() + np.append(0, np.cumsum(steps.delta))
+    first = np.append(True, np.diff(phi) > SAME_ANGLE)
+    last = np.append(first[1:], True)
+    return phi[first], total[last]
+
+
+def choose(curve: Curve, steps: Steps, paths: Paths, guard: float) -> Choice:
+    """Choose the step.
+
+    The highest plateau wins. On it (or them, if several are equally high) the angle farthest from any crossing is taken:
+    the middle of the widest gap. There the value depends least on the last digits of the vectors, and on which of two
+    nearly equal queries happened to be held out. Crossings whose effects cancel in the sum leave no edge on the curve
+    but bound a gap too. Gaps below ``RESOLUTION`` are passed over.
+
+    The guard asks whether the gain over gamma = 0 could be chance. Let d_i be what query i gains. If the step changed
+    nothing but luck, each d_i could as well have had the other sign, and sum(d) would vary with standard deviation
+    sqrt(sum(d^2)). The step is taken only if sum(d) is more than ``guard`` times that. With the default of 1, one query
+    that gets better is no reason to move documents; two and no loser are. 0 switches the guard off.
+    """
+    phi = _middle_of_widest_gap(steps, paths)
+    gamma = float(paths.gammas(np.array([phi]))[0])
+    plateau = int(np.searchsorted(curve.edges, gamma, side="right")) - 1
+    plateau = min(plateau, len(curve.values) - 1)
+    best = float(curve.values[plateau])
+    if best <= curve.at_zero:
+        return Choice(0.0, (0.0, 0.0), curve.at_zero, curve.at_zero, 0.0, 0.0)
+    gain = steps.per_query(phi) - steps.at_zero * steps.unit
+    spread = sqrt(float(gain @ gain))
+    evidence = float(gain.sum()) / spread if spread > 0 else 0.0
+    if guard > 0 and not evidence > guard * (1 + 1e-9):
+        return Choice(0.0, (0.0, 0.0), curve.at_zero, curve.at_zero, evidence, gamma)
+    between = float(curve.edges[plateau]), float(curve.edges[plateau + 1])
+    return Choice(gamma, between, curve.at_zero, best, evidence, gamma)
+
+
+def _middle_of_widest_gap(steps: Steps, paths: Paths) -> float:
+    """Return the middle of the widest gap between crossings that has the highest value."""
+    left, value = _plateaus(steps)
+    right = np.append(left[1:], paths.end)
+    # Where every document has arrived, larger angles are all the same and make the last gap no wider.
+    if paths.last_stop > left[-1] + RESOLUTION:
+        right[-1] = paths.last_stop
+    gap = right - left
+    enough = min(RESOLUTION * (1 - 1e-9), gap.max())
+    wide = gap >= enough
+    highest = wide & (value == value[wide].max())
+    widest = int(np.argmax(np.where(highest, gap, -1.0)))
+    return float((left[widest] + right[widest]) / 2)

@@ -1,0 +1,200 @@
+"""Find the k best documents of every query, exactly.
+
+A document enters a query's list when its exact score is among the k best so far. To spare most exact scores, a float32
+product is made first: a document whose float32 score plus its error bound is below the k-th best exact score cannot
+enter. Of two documents with equal scores the one with the lower row comes first, so the result depends on nothing but
+the vectors.
+
+``top_k`` works on one shard and ``merge`` joins the results of two; together they are the whole scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numba import get_num_threads, njit, prange
+from threadpoolctl import threadpool_limits
+
+from nudgevec.arrays import Array, Floats, Ints, Mask, Singles
+from nudgevec.core.exact import dot, float32_error
+
+# Queries and documents per float32 product. Its result (2 MiB) stays in the cache of a core.
+QUERY_BATCH = 512
+DOCUMENT_BLOCK = 1024
+
+
+class TopK(NamedTuple):
+    """The best documents of every query, highest score first; row -1 with score -inf fills lists that are too short."""
+
+    rows: Ints
+    scores: Floats
+
+
+class Block(NamedTuple):
+    """Consecutive documents of a shard."""
+
+    first: int
+    """The row of the first one."""
+    vectors: Array
+    """float32 or float64, C-contiguous."""
+    lengths: Floats
+    keep: Mask
+    """False for documents to leave out."""
+
+
+class Filter(NamedTuple):
+    """How to tell from the float32 score of a document whether it needs an exact one."""
+
+    scale: Singles
+    """What multiplies its float32 inner product."""
+    error: Singles
+    """How far the result can be from the exact score; infinite where float32 may overflow."""
+
+
+def empty_top_k(n_queries: int, k: int) -> TopK:
+    """Return lists without documents."""
+    return TopK(np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), -np.inf))
+
+
+def top_k(blocks: Iterable[Block], queries: Floats, k: int, *, cosine: bool, floor: Floats | None = None) -> TopK:
+    """Find the k best documents of every query in one shard.
+
+    Parameters
+    ----------
+    blocks : iterable of Block
+        The documents of the shard.
+    queries : array of shape (q, d)
+        Queries of length at most 1.
+    k : int
+        How many documents to find.
+    cosine : bool
+        Divide scores by the lengths of the documents.
+    floor : array of shape (q,), optional
+        Documents that score less than this may be left out.
+
+    Returns
+    -------
+    TopK
+    """
+    found = empty_top_k(len(queries), k)
+    if k == 0 or len(queries) == 0:
+        return found
+    floor = np.full(len(queries), -np.inf) if floor is None else floor
+    fast = queries.astype(np.float32)
+    # As many batches as keep all threads busy. Each calls the BLAS on its own, which must not start threads itself.
+    threads = get_num_threads()
+    rounds = -(-len(queries) // (QUERY_BATCH * threads))
+    batch = -(-len(queries) // (rounds * threads))
+    with threadpool_limits(1, "blas"):
+        for block in blocks:
+            filtered, divisor = filter_of(block, cosine), divisors(block, cosine)
+            _add_block(queries, fast, batch, block, single(block.vectors), filtered, divisor, floor, found)
+    _sort(found)
+    return found
+
+
+def merge(a: TopK, b: TopK) -> TopK:
+    """Return the best of two results for the same queries, as many as ``a`` has."""
+    rows, scores = np.concatenate([a.rows, b.rows], axis=1), np.concatenate([a.scores, b.scores], axis=1)
+    best = np.lexsort((rows, -scores))[:, : a.rows.shape[1]]
+    return TopK(np.take_along_axis(rows, best, axis=1), np.take_along_axis(scores, best, axis=1))
+
+
+def single(vectors: Array) -> Singles:
+    """Return vectors in float32; numbers out of its range become infinite."""
+    with np.errstate(over="ignore"):
+        return vectors.astype(np.float32, copy=False)
+
+
+def divisors(block: Block, cosine: bool) -> Floats:
+    """Return what divides the exact inner product of every document."""
+    return block.lengths if cosine else np.ones(len(block.lengths))
+
+
+def filter_of(block: Block, cosine: bool) -> Filter:
+    """Return the filter of a block. Products of very long or short vectors may leave the range of float32."""
+    error = float32_error(block.vectors.shape[1])
+    ordinary = (block.lengths > 1e-15) & (block.lengths < 1e15)
+    length = np.where(ordinary, block.lengths, 1.0)
+    scale = np.where(ordinary, 1.0 / length if cosine else 1.0, 0.0)
+    bound = np.where(ordinary, error if cosine else error * length, np.inf)
+    return Filter(scale.astype(np.float32), (1.001 * bound).astype(np.float32))
+
+
+@njit(parallel=True, cache=True)
+def _add_block(queries, fast, batch, block, block32, filtered, divisor, floor, found):  # type: ignore[no-untyped-def]
+    """Add the documents of a block to the lists of all queries, in batches."""
+    for number in prange((len(queries) + batch - 1) // batch):
+        begin = number * batch
+        _add_to_batch(
+            queries, fast, begin, min(begin + batch, len(queries)), block, block32, filtered, divisor, floor, found
+        )
+
+
+@njit(cache=True)
+def _add_to_batch(queries, fast, begin, end, block, block32, filtered, divisor, floor, found):  # type: ignore[no-untyped-def]
+    """Add the documents of a block to the lists of some queries. The lists are binary heaps with the worst first."""
+    n = len(block.vectors)
+    for left in range(0, n, DOCUMENT_BLOCK):
+        right = min(left + DOCUMENT_BLOCK, n)
+        scores = np.dot(fast[begin:end], block32[left:right].T)
+        for i in range(begin, end):
+            threshold = max(floor[i], found.scores[i, 0])
+            for j in range(left, right):
+                # NaN (infinity minus infinity, or 0 times infinity) does not count as below.
+                if scores[i - begin, j - left] * filtered.scale[j] + filtered.error[j] < threshold:
+                    continue
+                if block.keep[j]:
+                    score = dot(queries[i], block.vectors[j]) / divisor[j]
+                    if score >= floor[i]:
+                        add(found, i, block.first + j, score)
+                    threshold = max(floor[i], found.scores[i, 0])
+
+
+@njit(cache=True)
+def add(found, i, row, score):  # type: ignore[no-untyped-def]
+    """Put a document into the heap of query i if it is better than the worst there."""
+    if _before(score, row, found.scores[i, 0], found.rows[i, 0]):
+        _replace_worst(found, i, found.rows.shape[1], score, row)
+
+
+@njit(cache=True)
+def _before(score, row, other_score, other_row):  # type: ignore[no-untyped-def]
+    return score > other_score or (score == other_score and row < other_row)
+
+
+@njit(cache=True)
+def _replace_worst(found, i, size, score, row):  # type: ignore[no-untyped-def]
+    """Replace the first entry of the heap of query i, of ``size`` entries, and restore its order."""
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            break
+        other = child + 1
+        if other < size and _before(
+            found.scores[i, child], found.rows[i, child], found.scores[i, other], found.rows[i, other]
+        ):
+            child = other
+        if not _before(score, row, found.scores[i, child], found.rows[i, child]):
+            break
+        found.scores[i, at], found.rows[i, at] = found.scores[i, child], found.rows[i, child]
+        at = child
+    found.scores[i, at], found.rows[i, at] = score, row
+
+
+@njit(parallel=True, cache=True)
+def _sort(found):  # type: ignore[no-untyped-def]
+    for i in prange(len(found.rows)):
+        _sort_heap(found, i)
+
+
+@njit(cache=True)
+def _sort_heap(found, i):  # type: ignore[no-untyped-def]
+    """Sort a heap in place, best first: its worst entry goes to the end of what is left, again and again."""
+    for size in range(found.rows.shape[1] - 1, 0, -1):
+        score, row = found.scores[i, size], found.rows[i, size]
+        found.scores[i, size], found.rows[i, size] = found.scores[i, 0], found.rows[i, 0]
+        _replace_worst(found, i, size, score, row)

@@ -1,0 +1,499 @@
+"""The metric of every query as an exact function of the step.
+
+``sweep_query`` does the work for one query. It decides which documents can matter, and why that is safe:
+
+1. Every document has a score curve (``paths``). On an interval of angles the range of each curve is known in closed
+   form, up to the error bound of its float32 scores (``_range``).
+2. Let T be the k-th largest lower bound. At every angle of the interval at least k documents score T or more, so a
+   document whose upper bound is below T is nowhere in the top k, and is pruned (``_prune``).
+3. Pruning changes no rank up to k: where a label's rank is at most k, every document ahead of it is in the top k and so
+   among the candidates; where it is worse, the k best are candidates and ahead of it. Keeping too many changes nothing.
+4. The interval is bisected until few candidates are left. An interval in which no label is left contributes nothing.
+5. In a leaf the candidates are scored exactly, in float64, and every label is compared with every other candidate
+   (``_compare``): the angles at which one gets ahead of the other have closed forms. Each changes the label's rank by
+   one, and so the metric (``_walk``).
+
+A document whose score is within ``TIE`` below that of a label counts as ahead of it (the paper asks for a strict
+inequality). "Ahead" is f_j - f_y + TIE >= 0 at every angle, and a crossing is a root of that function, on the whole path
+of both documents; so neither depends on how the range of angles was bisected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit, prange
+
+from nudgevec.arrays import Array, Floats, Ints, Singles
+from nudgevec.core.exact import compilable, dot, float32_error
+from nudgevec.core.paths import Paths
+from nudgevec.core.scan import TopK, single
+from nudgevec.labels import Labels
+from nudgevec.metrics import Metric
+
+# Scores are inner products of vectors of about unit length in float64: above their rounding errors, and far below any
+# difference that float32 vectors can express.
+TIE = 1e-12
+# Float32 scores that exist at a time (there are two such tables), to bound memory.
+BATCH_SCORES = 1 << 23
+# Candidates that are cheaper to compare than to prune further.
+LEAF = 32
+# Bisecting is given up after so many bisections in a row that pruned less than a quarter of the candidates.
+PATIENCE = 4
+# Not the middle: in symmetric problems crossings lie at round angles.
+BISECTION = 0.4921875
+
+
+class Movers(NamedTuple):
+    """What a sweep needs of the paths, the same for all queries. ``stop`` and the like end with one entry for unmoved
+    documents."""
+
+    start: Array
+    unit: Floats
+    direction: Floats
+    stop: Floats
+    cos_stop: Floats
+    sin_stop: Floats
+    error: Floats
+    """Bound on the error of a float32 score curve."""
+
+
+class Gains(NamedTuple):
+    """How a metric is computed from ranks, in integer units."""
+
+    k: int
+    discount: Floats
+    """Value of each rank; 0 from rank k + 1 on."""
+    share: Floats
+    """What each label contributes at a value of 1, in units."""
+    best_only: bool
+    """Only the best-ranked label of a query counts."""
+
+
+class Answers(NamedTuple):
+    """The labels of all queries, sorted by query."""
+
+    row: Ints
+    mover: Ints
+    """The number of the document among the movers, or -1."""
+    first_label: Ints
+    """The first label of every query, and the number of labels."""
+
+
+class Curves(NamedTuple):
+    """The score curves of one query: first the movers, then the best unmoved documents."""
+
+    s: Floats
+    z: Floats
+    stop: Floats
+    cos_stop: Floats
+    sin_stop: Floats
+    error: Floats
+
+
+class Interval(NamedTuple):
+    """An interval of angles."""
+
+    low: float
+    high: float
+    cos_low: float
+    sin_low: float
+    cos_high: float
+    sin_high: float
+
+
+class Steps(NamedTuple):
+    """The metric of every query as a step function of the angle, all queries in one list.
+
+    Query ``query[e]`` gains ``delta[e] * unit`` at angle ``phi[e]``; sorted by angle.
+    """
+
+    phi: Floats
+    query: Ints
+    delta: Ints
+    at_zero: Ints
+    """The value of each query at angle 0, in units."""
+    unit: float
+
+    def per_query(self, phi: float) -> Floats:
+        """Return the metric of every query at an angle that is no crossing."""
+        before = np.searchsorted(self.phi, phi)
+        # The total of a query stays below 2^53 units, so float64 sums of integers are exact here.
+        gained = np.bincount(self.query[:before], self.delta[:before].astype(np.float64), len(self.at_zero))
+        return (self.at_zero + gained) * self.unit
+
+
+def movers_of(paths: Paths) -> Movers:
+    """Return the arrays of the paths that a sweep needs."""
+    stop = np.append(paths.stop, paths.unmoved_stop)
+    # cos(pi/2) is not quite 0 in float64, and a ray never stops.
+    cos_stop = np.cos(stop) if paths.rotates else np.zeros(len(stop))
+    # A score curve is s cos + z sin: the errors of s (relative to the scaled start) and of z (a unit vector) add up.
+    scaled = np.ones(len(paths)) if paths.rotates else paths.length / paths.scale
+    error = float32_error(paths.start.shape[1]) * (scaled + 1.0) + 10 * TIE
+    return Movers(
+        compilable(paths.start), paths.unit, paths.direction, stop, cos_stop, np.sin(stop), np.append(error, 10 * TIE)
+    )
+
+
+def sweep(
+    paths: Paths,
+    queries: Floats,
+    labels: Labels,
+    metric: Metric,
+    unmoved: TopK,
+    product: Callable[[Singles, Singles], Singles] = lambda queries, vectors: queries @ vectors.T,
+    *,
+    leaf: int = LEAF,
+) -> Steps:
+    """Return the metric of every query as a step function.
+
+    Parameters
+    ----------
+    paths : Paths
+        The documents that move.
+    queries : array of shape (q, d)
+        Queries of length at most 1.
+    labels : Labels
+        Their relevant labels; every query has at least one.
+    metric : Metric
+        What to compute.
+    unmoved : TopK
+        The best ``metric.k + 1`` or more unmoved documents of every query.
+    product : callable
+        Returns the float32 inner products of queries and vectors.
+    leaf : int
+        How many candidates are compared rather than pruned further. The result does not depend on it.
+    """
+    movers, bits = movers_of(paths), unit_bits(len(queries))
+    start32, direction32 = single(movers.start / movers.unit[:, None]), single(movers.direction)
+    share = metric.shares(labels.query, labels.weight) * 2.0**bits
+    gains = Gains(metric.k, metric.discount(), share, metric.best_only)
+    mover = np.searchsorted(paths.rows, labels.row)
+    mover = np.where(np.append(paths.rows, -1)[mover] == labels.row, mover, -1)
+    first_label = np.searchsorted(labels.query, np.arange(len(queries) + 1))
+    answers = Answers(labels.row, mover, first_label)
+    scores = unmoved.scores if paths.rotates else unmoved.scores / paths.scale
+    size, parts = max(1, BATCH_SCORES // max(1, len(paths))), []
+    for begin in range(0, len(queries), size):
+        batch = slice(begin, begin + size)
+        asked = queries[batch].astype(np.float32)
+        s32, z32 = product(asked, start32), product(asked, direction32)
+        found = TopK(unmoved.rows[batch], scores[batch])
+        parts.append(_sweep_batch(movers, queries[batch], begin, s32, z32, found, gains, answers, paths.end, leaf))
+    query, phi, delta, at_zero = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    order = np.lexsort((query, phi))
+    return Steps(phi[order], query[order], delta[order], at_zero, 2.0**-bits)
+
+
+def unit_bits(n_queries: int) -> int:
+    """Return b so that sums over all queries in units of 2^-b fit into 64-bit integers."""
+    return 62 - max(10, int(n_queries).bit_length())
+
+
+@njit(parallel=True, cache=True)
+def _sweep_batch(movers, queries, first, s32, z32, unmoved, gains, answers, end, leaf):  # type: ignore[no-untyped-def]
+    """Sweep some queries, from number ``first`` on, and put the results together."""
+    n = len(queries)
+    phis = [np.empty(0) for _ in range(n)]
+    deltas = [np.empty(0, np.int64) for _ in range(n)]
+    at_zero = np.zeros(n, np.int64)
+    for i in prange(n):
+        curves, label_of = _curves(movers, s32[i], z32[i], unmoved.rows[i], unmoved.scores[i], answers, first + i)
+        phis[i], deltas[i], at_zero[i] = sweep_query(queries[i], movers, curves, label_of, gains, end, leaf)
+    return _joined(first, phis, deltas, at_zero)
+
+
+@njit(cache=True)
+def _joined(first, phis, deltas, at_zero):  # type: ignore[no-untyped-def]
+    total = 0
+    for part in phis:
+        total += len(part)
+    query, phi, delta, at = np.empty(total, np.int64), np.empty(total), np.empty(total, np.int64), 0
+    for i in range(len(phis)):
+        size = len(phis[i])
+        query[at : at + size], phi[at : at + size], delta[at : at + size] = first + i, phis[i], deltas[i]
+        at += size
+    return query, phi, delta, at_zero
+
+
+@njit(cache=True)
+def _curves(movers, s32, z32, rows, scores, answers, query):  # type: ignore[no-untyped-def]
+    """Return the score curves of one query, and for each of them the number of its label, or -1.
+
+    A label that is no mover and not among the best unmoved documents is never in the top k.
+    """
+    m, listed = len(s32), 0
+    while listed < len(rows) and rows[listed] >= 0:
+        listed += 1
+    n = m + listed
+    s, z, label_of = np.empty(n), np.zeros(n), np.full(n, -1)
+    stop, cos_stop, sin_stop = np.full(n, movers.stop[m]), np.full(n, movers.cos_stop[m]), np.full(n, movers.sin_stop[m])
+    error = np.full(n, movers.error[m])
+    s[:m], z[:m], s[m:] = s32, z32, scores[:listed]
+    stop[:m], cos_stop[:m], sin_stop[:m] = movers.stop[:m], movers.cos_stop[:m], movers.sin_stop[:m]
+    error[:m] = movers.error[:m]
+    for label in range(answers.first_label[query], answers.first_label[query + 1]):
+        if answers.mover[label] >= 0:
+            label_of[answers.mover[label]] = label
+        else:
+            for place in range(listed):
+                if rows[place] == answers.row[label]:
+                    label_of[m + place] = label
+    return Curves(s, z, stop, cos_stop, sin_stop, error), label_of
+
+
+@njit(cache=True)
+def sweep_query(query, movers, curves, label_of, gains, end, leaf):  # type: ignore[no-untyped-def]
+    """Return the angles at which the metric of a query changes, by how much, and its value at angle 0.
+
+    ``label_of[c]`` is the number of the label whose curve is c, or -1.
+    """
+    n, m = len(curves.s), len(movers.unit)
+    phi, delta, n_steps, at_zero = np.empty(16), np.empty(16, np.int64), 0, 0
+    lower, upper, heap = np.empty(n), np.empty(n), np.empty(gains.k)
+    exact = np.zeros(m, np.bool_)
+    # The intervals still to do, each with its candidates: a slice of ``candidates``. The two halves of an interval share
+    # the candidates of the whole.
+    candidates = np.empty(2 * n + 64, np.int64)
+    candidates[:n] = np.arange(n)
+    lows, highs, starts = np.zeros(256), np.full(256, end), np.zeros(256, np.int64)
+    counts, patiences, depth = np.full(256, n), np.full(256, PATIENCE), 1
+    while depth:
+        depth -= 1
+        low, high, start, count = lows[depth], highs[depth], starts[depth], counts[depth]
+        own = start + count
+        candidates = _room_for(candidates, own + count)
+        span = Interval(low, high, math.cos(low), math.sin(low), math.cos(high), math.sin(high))
+        parents = candidates[start:own]
+        kept, labels = _prune(curves, parents, span, label_of, heap, lower, upper, candidates[own:])
+        if labels == 0:
+            continue
+        patience = patiences[depth] - 1 if 4 * kept > 3 * count else PATIENCE
+        if kept > leaf and patience > 0 and depth + 2 < 256:
+            middle = low + BISECTION * (high - low)
+            lows[depth], highs[depth] = middle, high
+            lows[depth + 1], highs[depth + 1] = low, middle
+            starts[depth : depth + 2], counts[depth : depth + 2], patiences[depth : depth + 2] = own, kept, patience
+            depth += 2
+            continue
+        left = candidates[own : own + kept]
+        for c in left:
+            if c < m and not exact[c]:
+                curves.s[c] = dot(query, movers.start[c]) / movers.unit[c]
+                curves.z[c] = dot(query, movers.direction[c])
+                exact[c] = True
+        angles, changes, value = _walk(curves, left, lower, upper, span, label_of, gains, end)
+        phi, delta = _room_for(phi, n_steps + len(angles)), _room_for(delta, n_steps + len(angles))
+        phi[n_steps : n_steps + len(angles)], delta[n_steps : n_steps + len(angles)] = angles, changes
+        n_steps += len(angles)
+        if low == 0.0:
+            at_zero = value
+    return phi[:n_steps], delta[:n_steps], at_zero
+
+
+@njit(cache=True)
+def _room_for(array, size):  # type: ignore[no-untyped-def]
+    """Return the array, or a larger copy of it with at least this size."""
+    if size <= len(array):
+        return array
+    larger = np.empty(max(size, 2 * len(array)), array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+@njit(cache=True)
+def _range(curves, c, span):  # type: ignore[no-untyped-def]
+    """Return the smallest and largest value of a curve on an interval.
+
+    A sinusoid on less than half a turn has its extremes at the ends of the interval, except where its slope changes sign
+    in between: then one is its amplitude.
+    """
+    s, z = curves.s[c], curves.z[c]
+    if span.low >= curves.stop[c]:
+        value = s * curves.cos_stop[c] + z * curves.sin_stop[c]
+        return value, value
+    cos_high, sin_high = span.cos_high, span.sin_high
+    if span.high > curves.stop[c]:
+        cos_high, sin_high = curves.cos_stop[c], curves.sin_stop[c]
+    first, last = s * span.cos_low + z * span.sin_low, s * cos_high + z * sin_high
+    slope_first, slope_last = z * span.cos_low - s * span.sin_low, z * cos_high - s * sin_high
+    smallest, largest = min(first, last), max(first, last)
+    if slope_first > 0 and slope_last < 0:
+        largest = math.sqrt(s * s + z * z)
+    elif slope_first < 0 and slope_last > 0:
+        smallest = -math.sqrt(s * s + z * z)
+    return smallest, largest
+
+
+@njit(cache=True)
+def _prune(curves, parents, span, label_of, heap, lower, upper, kept):  # type: ignore[no-untyped-def]
+    """Write the candidates that can be in the top k on an interval into ``kept``; count them, and the labels among them.
+
+    Fills in ``lower`` and ``upper``, the bounds of every parent.
+    """
+    heap[:] = -np.inf
+    for c in parents:
+        smallest, largest = _range(curves, c, span)
+        lower[c], upper[c] = smallest - curves.error[c], largest + curves.error[c]
+        if lower[c] > heap[0]:
+            _replace_smallest(heap, lower[c])
+    size = labels = 0
+    for c in parents:
+        if upper[c] >= heap[0]:
+            kept[size] = c
+            size += 1
+            labels += label_of[c] >= 0
+    return size, labels
+
+
+@njit(cache=True)
+def _replace_smallest(heap, value):  # type: ignore[no-untyped-def]
+    """Replace the first entry of a binary heap, its smallest."""
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= len(heap):
+            break
+        if child + 1 < len(heap) and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= value:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = value
+
+
+@njit(cache=True)
+def _walk(curves, leaf, lower, upper, span, label_of, gains, end):  # type: ignore[no-untyped-def]
+    """Return the changes of the metric within a leaf, and its value where the leaf begins."""
+    labels = np.array([c for c in leaf if label_of[c] >= 0])
+    rank = np.ones(len(labels), np.int64)
+    angle, label, change, n = np.empty(16), np.empty(16, np.int64), np.empty(16, np.int64), 0
+    crossing, ahead = np.empty(8), np.empty(8, np.bool_)
+    for number, y in enumerate(labels):
+        for j in leaf:
+            if j == y or upper[j] < lower[y]:
+                continue
+            if lower[j] > upper[y]:
+                rank[number] += 1
+                continue
+            pieces = _compare(curves, j, y, span, end, crossing, ahead)
+            rank[number] += ahead[0]
+            angle, label, change = _room_for(angle, n + 8), _room_for(label, n + 8), _room_for(change, n + 8)
+            for piece in range(1, pieces):
+                if ahead[piece] != ahead[piece - 1]:
+                    angle[n], label[n] = crossing[piece], number
+                    change[n] = 1 if ahead[piece] else -1
+                    n += 1
+    value, at_rank = _value(rank, label_of[labels], gains)
+    at_start = value
+    # At one angle ranks first get worse, then better: a rank is never below 1.
+    order = np.argsort(-change[:n], kind="mergesort")
+    order = order[np.argsort(angle[:n][order], kind="mergesort")]
+    steps, deltas, size = np.empty(n), np.empty(n, np.int64), 0
+    for event in order:
+        number = label[event]
+        before, after = min(rank[number], gains.k + 1), min(rank[number] + change[event], gains.k + 1)
+        rank[number] += change[event]
+        if before == after:
+            continue
+        if gains.best_only:
+            at_rank[before] -= 1
+            at_rank[after] += 1
+            new = _best(at_rank, gains)
+        else:
+            share = gains.share[label_of[labels[number]]]
+            new = value + _units(share, gains.discount[after]) - _units(share, gains.discount[before])
+        if new != value:
+            steps[size], deltas[size] = angle[event], new - value
+            size += 1
+            value = new
+    return steps[:size], deltas[:size], at_start
+
+
+@njit(cache=True)
+def _units(share, discount):  # type: ignore[no-untyped-def]
+    """Return a contribution to the metric in units."""
+    return np.int64(np.rint(share * discount))
+
+
+@njit(cache=True)
+def _value(rank, labels, gains):  # type: ignore[no-untyped-def]
+    """Return the metric of these ranks, and how many labels have each rank up to k."""
+    at_rank, total = np.zeros(gains.k + 2, np.int64), 0
+    for number in range(len(rank)):
+        place = min(rank[number], gains.k + 1)
+        at_rank[place] += 1
+        total += _units(gains.share[labels[number]], gains.discount[place])
+    if gains.best_only:
+        total = _best(at_rank, gains)
+    return total, at_rank
+
+
+@njit(cache=True)
+def _best(at_rank, gains):  # type: ignore[no-untyped-def]
+    """Return the value of the best rank that a label has. All labels have the same share."""
+    for place in range(1, gains.k + 1):
+        if at_rank[place]:
+            return _units(gains.share[0], gains.discount[place])
+    return np.int64(0)
+
+
+@njit(cache=True)
+def _compare(curves, j, y, span, end, crossing, ahead):  # type: ignore[no-untyped-def]
+    """Divide an interval into pieces in each of which j is ahead of y, or is not; return how many there are.
+
+    ``crossing[p]`` is the angle where piece p begins, within (low, high] for p > 0. On each of three segments the lead
+    f_j - f_y + TIE is a cos(phi) + b sin(phi) + c: while both documents move, when one has stopped, when both have.
+    """
+    first, last = min(curves.stop[j], curves.stop[y]), max(curves.stop[j], curves.stop[y])
+    end_j = curves.s[j] * curves.cos_stop[j] + curves.z[j] * curves.sin_stop[j]
+    end_y = curves.s[y] * curves.cos_stop[y] + curves.z[y] * curves.sin_stop[y]
+    n = 0
+    for segment in range(3):
+        if segment == 0:
+            left, right = 0.0, first
+            a, b, c = curves.s[j] - curves.s[y], curves.z[j] - curves.z[y], TIE
+        elif segment == 1:
+            left, right = first, last
+            if curves.stop[j] > curves.stop[y]:
+                a, b, c = curves.s[j], curves.z[j], TIE - end_y
+            else:
+                a, b, c = -curves.s[y], -curves.z[y], TIE + end_j
+        else:
+            left, right = last, end
+            a, b, c = 0.0, 0.0, TIE + end_j - end_y
+        # The last segment includes the end of the range.
+        if left > span.high or (right <= span.low and right < end) or left >= right:
+            continue
+        root_1, root_2 = _roots(a, b, c, left, right)
+        for piece in range(3):
+            begin = (left, root_1, root_2)[piece]
+            stop = (root_1, root_2, right)[piece]
+            if begin >= stop or stop <= span.low or begin > span.high:
+                continue
+            middle = (begin + stop) / 2
+            crossing[n] = begin
+            ahead[n] = a * math.cos(middle) + b * math.sin(middle) + c >= 0
+            n += 1
+    return n
+
+
+@njit(cache=True)
+def _roots(a, b, c, left, right):  # type: ignore[no-untyped-def]
+    """Return the roots of a cos(phi) + b sin(phi) + c, ascending and clipped to [left, right].
+
+    It is r cos(phi - psi) + c with r = hypot(a, b) and psi = atan2(b, a).
+    """
+    r = math.hypot(a, b)
+    if abs(c) > r or r == 0.0:
+        return left, left
+    psi, half = math.atan2(b, a), math.atan2(math.sqrt((r - c) * (r + c)), -c)
+    one, two = psi - half, psi + half
+    one = min(max(one + 2 * math.pi if one < 0 else one, left), right)
+    two = min(max(two + 2 * math.pi if two < 0 else two, left), right)
+    return min(one, two), max(one, two)
