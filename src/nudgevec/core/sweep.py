@@ -3,15 +3,18 @@
 ``sweep_query`` does the work for one query. It decides which documents can matter, and why that is safe:
 
 1. Every document has a score curve (``paths``). On an interval of angles the range of each curve is known in closed
-   form, up to the error bound of its float32 scores (``_range``).
-2. Let T be the k-th largest lower bound. At every angle of the interval at least k documents score T or more, so a
-   document whose upper bound is below T is nowhere in the top k, and is pruned (``_prune``).
-3. Pruning changes no rank up to k: where a label's rank is at most k, every document ahead of it is in the top k and so
-   among the candidates; where it is worse, the k best are candidates and ahead of it. Keeping too many changes nothing.
-4. The interval is bisected until few candidates are left. An interval in which no label is left contributes nothing.
-5. In a leaf the candidates are scored exactly, in float64, and every label is compared with every other candidate
-   (``_compare``): the angles at which one gets ahead of the other have closed forms. Each changes the label's rank by
-   one, and so the metric (``_walk``).
+   form (``_range``), up to the error bound of its float32 scores.
+2. Let T be the k-th largest lower bound on the interval. At every angle of it at least k documents score T or more. A
+   label whose upper bound is below T is nowhere in the top k. An interval without other labels contributes nothing.
+3. The other labels lie between the least of their lower bounds and the largest of their upper bounds. A document that
+   is always below that window is never ahead of a label and is dropped. A document that is always above it is always
+   ahead of all labels: it is counted, and dropped. A document that is always below T is dropped too (``_prune``).
+4. This changes no rank up to k. Suppose a document below T is ahead of a label somewhere: then the k documents whose
+   lower bounds reach T are ahead of the label there as well, and are kept or counted, so its rank is worse than k with
+   and without the dropped one. Keeping too many documents changes nothing at all, so bounds need not be tight.
+5. The interval is bisected until few candidates are left. In such a leaf the candidates are scored exactly, in float64,
+   and every label is compared with every other candidate (``_compare``): the angles at which one gets ahead of the other
+   have closed forms. Each changes the label's rank by one, and so the metric (``_walk``).
 
 A document whose score is within ``TIE`` below that of a label counts as ahead of it (the paper asks for a strict
 inequality). "Ahead" is f_j - f_y + TIE >= 0 at every angle, and a crossing is a root of that function, on the whole path
@@ -43,6 +46,8 @@ BATCH_SCORES = 1 << 23
 LEAF = 32
 # Bisecting is given up after so many bisections in a row that pruned less than a quarter of the candidates.
 PATIENCE = 4
+# Intervals that can wait at a time.
+DEPTH = 256
 # Not the middle: in symmetric problems crossings lie at round angles.
 BISECTION = 0.4921875
 
@@ -59,6 +64,8 @@ class Movers(NamedTuple):
     sin_stop: Floats
     error: Floats
     """Bound on the error of a float32 score curve."""
+    rays: bool
+    """True for NUDGE-M."""
 
 
 class Gains(NamedTuple):
@@ -84,14 +91,21 @@ class Answers(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """The score curves of one query: first the movers, then the best unmoved documents."""
+    """The score curves of one query: of its labels, of the best unmoved documents, and of movers that can matter."""
 
+    mover: Ints
+    """The number of the document among the movers, or -1."""
+    label: Ints
+    """The number of its label, or -1."""
     s: Floats
     z: Floats
     stop: Floats
     cos_stop: Floats
     sin_stop: Floats
     error: Floats
+    base_s: float
+    base_z: float
+    """A curve that is subtracted from all others before their ranges are compared."""
 
 
 class Interval(NamedTuple):
@@ -135,7 +149,14 @@ def movers_of(paths: Paths) -> Movers:
     scaled = np.ones(len(paths)) if paths.rotates else paths.length / paths.scale
     error = float32_error(paths.start.shape[1]) * (scaled + 1.0) + 10 * TIE
     return Movers(
-        compilable(paths.start), paths.unit, paths.direction, stop, cos_stop, np.sin(stop), np.append(error, 10 * TIE)
+        compilable(paths.start),
+        paths.unit,
+        paths.direction,
+        stop,
+        cos_stop,
+        np.sin(stop),
+        np.append(error, 10 * TIE),
+        not paths.rotates,
     )
 
 
@@ -202,8 +223,8 @@ def _sweep_batch(movers, queries, first, s32, z32, unmoved, gains, answers, end,
     deltas = [np.empty(0, np.int64) for _ in range(n)]
     at_zero = np.zeros(n, np.int64)
     for i in prange(n):
-        curves, label_of = _curves(movers, s32[i], z32[i], unmoved.rows[i], unmoved.scores[i], answers, first + i)
-        phis[i], deltas[i], at_zero[i] = sweep_query(queries[i], movers, curves, label_of, gains, end, leaf)
+        curves = _curves(movers, s32[i], z32[i], unmoved.rows[i], unmoved.scores[i], answers, first + i, gains.k, end)
+        phis[i], deltas[i], at_zero[i] = sweep_query(queries[i], movers, curves, gains, end, leaf)
     return _joined(first, phis, deltas, at_zero)
 
 
@@ -221,72 +242,111 @@ def _joined(first, phis, deltas, at_zero):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _curves(movers, s32, z32, rows, scores, answers, query):  # type: ignore[no-untyped-def]
-    """Return the score curves of one query, and for each of them the number of its label, or -1.
+def _curves(movers, s32, z32, rows, scores, answers, query, k, end):  # type: ignore[no-untyped-def]
+    """Return the score curves of one query, without movers that can be seen not to matter at any angle.
 
     A label that is no mover and not among the best unmoved documents is never in the top k.
     """
-    m, listed = len(s32), 0
-    while listed < len(rows) and rows[listed] >= 0:
-        listed += 1
-    n = m + listed
-    s, z, label_of = np.empty(n), np.zeros(n), np.full(n, -1)
-    stop, cos_stop, sin_stop = np.full(n, movers.stop[m]), np.full(n, movers.cos_stop[m]), np.full(n, movers.sin_stop[m])
-    error = np.full(n, movers.error[m])
-    s[:m], z[:m], s[m:] = s32, z32, scores[:listed]
-    stop[:m], cos_stop[:m], sin_stop[:m] = movers.stop[:m], movers.cos_stop[:m], movers.sin_stop[:m]
-    error[:m] = movers.error[:m]
-    for label in range(answers.first_label[query], answers.first_label[query + 1]):
-        if answers.mover[label] >= 0:
-            label_of[answers.mover[label]] = label
+    m = len(s32)
+    mover, label, s, z = np.empty(m + len(rows), np.int64), np.empty(m + len(rows), np.int64), np.empty(0), np.empty(0)
+    n = 0
+    for place in range(len(rows)):
+        if rows[place] >= 0:
+            mover[n], label[n] = -1, -1
+            n += 1
+    listed = n
+    for number in range(answers.first_label[query], answers.first_label[query + 1]):
+        if answers.mover[number] >= 0:
+            mover[n], label[n] = answers.mover[number], number
+            n += 1
         else:
             for place in range(listed):
-                if rows[place] == answers.row[label]:
-                    label_of[m + place] = label
-    return Curves(s, z, stop, cos_stop, sin_stop, error), label_of
+                if rows[place] == answers.row[number]:
+                    label[place] = number
+    # Under NUDGE-M scores of all documents grow alike with the angle, and only their differences tell much. They are
+    # curves of the same family, because all documents have the same stop.
+    base_s = base_z = 0.0
+    if movers.rays and n > listed:
+        base_s, base_z = np.float64(s32[mover[n - 1]]), np.float64(z32[mover[n - 1]])
+    known = _gathered(movers, s32, z32, scores, mover[:n], label[:n], listed, base_s, base_z)
+    whole = _interval(0.0, end)
+    heap, bar = np.full(k, -np.inf), np.inf
+    for c in range(n):
+        low, _ = _bounds(known, c, whole)
+        if low > heap[0]:
+            _replace_smallest(heap, low)
+    for c in range(n):
+        low, high = _bounds(known, c, whole)
+        if label[c] >= 0 and high >= heap[0]:
+            bar = min(bar, max(low, heap[0]))
+    is_label = np.zeros(m, np.bool_)
+    for c in range(listed, n):
+        is_label[mover[c]] = True
+    for j in range(m):
+        if not is_label[j]:
+            _, high = _range(
+                s32[j] - base_s, z32[j] - base_z, movers.stop[j], movers.cos_stop[j], movers.sin_stop[j], whole
+            )
+            if high + movers.error[j] >= bar:
+                mover[n], label[n] = j, -1
+                n += 1
+    return _gathered(movers, s32, z32, scores, mover[:n], label[:n], listed, base_s, base_z)
 
 
 @njit(cache=True)
-def sweep_query(query, movers, curves, label_of, gains, end, leaf):  # type: ignore[no-untyped-def]
-    """Return the angles at which the metric of a query changes, by how much, and its value at angle 0.
+def _gathered(movers, s32, z32, scores, mover, label, listed, base_s, base_z):  # type: ignore[no-untyped-def]
+    """Return the curves of these documents, of which the first ``listed`` are unmoved."""
+    n, m = len(mover), len(s32)
+    s, z = np.empty(n), np.zeros(n)
+    stop, cos_stop, sin_stop, error = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    for c in range(n):
+        j = mover[c] if c >= listed else m
+        stop[c], cos_stop[c], sin_stop[c], error[c] = movers.stop[j], movers.cos_stop[j], movers.sin_stop[j], movers.error[j]
+        if c < listed:
+            s[c] = scores[c]
+        else:
+            s[c], z[c] = s32[j], z32[j]
+    return Curves(mover, label, s, z, stop, cos_stop, sin_stop, error, base_s, base_z)
 
-    ``label_of[c]`` is the number of the label whose curve is c, or -1.
-    """
-    n, m = len(curves.s), len(movers.unit)
+
+@njit(cache=True)
+def sweep_query(query, movers, curves, gains, end, leaf):  # type: ignore[no-untyped-def]
+    """Return the angles at which the metric of a query changes, by how much, and its value at angle 0."""
+    n = len(curves.s)
     phi, delta, n_steps, at_zero = np.empty(16), np.empty(16, np.int64), 0, 0
-    lower, upper, heap = np.empty(n), np.empty(n), np.empty(gains.k)
-    exact = np.zeros(m, np.bool_)
-    # The intervals still to do, each with its candidates: a slice of ``candidates``. The two halves of an interval share
-    # the candidates of the whole.
+    lower, upper, exact = np.empty(n), np.empty(n), curves.mover < 0
+    # The intervals still to do. Each has candidates, a slice of ``candidates`` that two halves of an interval share, and
+    # ``ahead``, how many documents are ahead of all labels on it and not among the candidates.
     candidates = np.empty(2 * n + 64, np.int64)
     candidates[:n] = np.arange(n)
-    lows, highs, starts = np.zeros(256), np.full(256, end), np.zeros(256, np.int64)
-    counts, patiences, depth = np.full(256, n), np.full(256, PATIENCE), 1
+    lows, highs, starts, counts = np.zeros(DEPTH), np.full(DEPTH, end), np.zeros(DEPTH, np.int64), np.full(DEPTH, n)
+    aheads, patiences, depth = np.zeros(DEPTH, np.int64), np.full(DEPTH, PATIENCE), 1
     while depth:
         depth -= 1
         low, high, start, count = lows[depth], highs[depth], starts[depth], counts[depth]
         own = start + count
         candidates = _room_for(candidates, own + count)
-        span = Interval(low, high, math.cos(low), math.sin(low), math.cos(high), math.sin(high))
-        parents = candidates[start:own]
-        kept, labels = _prune(curves, parents, span, label_of, heap, lower, upper, candidates[own:])
-        if labels == 0:
+        span = _interval(low, high)
+        kept, ahead = _prune(
+            curves, candidates[start:own], span, gains.k, aheads[depth], lower, upper, candidates[own : own + count]
+        )
+        if kept == 0:
             continue
         patience = patiences[depth] - 1 if 4 * kept > 3 * count else PATIENCE
-        if kept > leaf and patience > 0 and depth + 2 < 256:
+        if kept > leaf and patience > 0 and depth + 2 < DEPTH:
             middle = low + BISECTION * (high - low)
-            lows[depth], highs[depth] = middle, high
-            lows[depth + 1], highs[depth + 1] = low, middle
-            starts[depth : depth + 2], counts[depth : depth + 2], patiences[depth : depth + 2] = own, kept, patience
+            lows[depth], highs[depth], lows[depth + 1], highs[depth + 1] = middle, high, low, middle
+            starts[depth : depth + 2], counts[depth : depth + 2] = own, kept
+            aheads[depth : depth + 2], patiences[depth : depth + 2] = ahead, patience
             depth += 2
             continue
         left = candidates[own : own + kept]
         for c in left:
-            if c < m and not exact[c]:
-                curves.s[c] = dot(query, movers.start[c]) / movers.unit[c]
-                curves.z[c] = dot(query, movers.direction[c])
+            if not exact[c]:
+                j = curves.mover[c]
+                curves.s[c], curves.z[c] = dot(query, movers.start[j]) / movers.unit[j], dot(query, movers.direction[j])
                 exact[c] = True
-        angles, changes, value = _walk(curves, left, lower, upper, span, label_of, gains, end)
+        angles, changes, value = _walk(curves, left, ahead, lower, upper, span, gains, end)
         phi, delta = _room_for(phi, n_steps + len(angles)), _room_for(delta, n_steps + len(angles))
         phi[n_steps : n_steps + len(angles)], delta[n_steps : n_steps + len(angles)] = angles, changes
         n_steps += len(angles)
@@ -306,19 +366,23 @@ def _room_for(array, size):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _range(curves, c, span):  # type: ignore[no-untyped-def]
+def _interval(low, high):  # type: ignore[no-untyped-def]
+    return Interval(low, high, math.cos(low), math.sin(low), math.cos(high), math.sin(high))
+
+
+@njit(cache=True)
+def _range(s, z, stop, cos_stop, sin_stop, span):  # type: ignore[no-untyped-def]
     """Return the smallest and largest value of a curve on an interval.
 
     A sinusoid on less than half a turn has its extremes at the ends of the interval, except where its slope changes sign
     in between: then one is its amplitude.
     """
-    s, z = curves.s[c], curves.z[c]
-    if span.low >= curves.stop[c]:
-        value = s * curves.cos_stop[c] + z * curves.sin_stop[c]
+    if span.low >= stop:
+        value = s * cos_stop + z * sin_stop
         return value, value
     cos_high, sin_high = span.cos_high, span.sin_high
-    if span.high > curves.stop[c]:
-        cos_high, sin_high = curves.cos_stop[c], curves.sin_stop[c]
+    if span.high > stop:
+        cos_high, sin_high = cos_stop, sin_stop
     first, last = s * span.cos_low + z * span.sin_low, s * cos_high + z * sin_high
     slope_first, slope_last = z * span.cos_low - s * span.sin_low, z * cos_high - s * sin_high
     smallest, largest = min(first, last), max(first, last)
@@ -330,24 +394,47 @@ def _range(curves, c, span):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _prune(curves, parents, span, label_of, heap, lower, upper, kept):  # type: ignore[no-untyped-def]
-    """Write the candidates that can be in the top k on an interval into ``kept``; count them, and the labels among them.
+def _bounds(curves, c, span):  # type: ignore[no-untyped-def]
+    """Return what a curve stays between on an interval, errors included, after subtracting the base."""
+    smallest, largest = _range(
+        curves.s[c] - curves.base_s,
+        curves.z[c] - curves.base_z,
+        curves.stop[c],
+        curves.cos_stop[c],
+        curves.sin_stop[c],
+        span,
+    )
+    return smallest - curves.error[c], largest + curves.error[c]
 
-    Fills in ``lower`` and ``upper``, the bounds of every parent.
+
+@njit(cache=True)
+def _prune(curves, parents, span, k, ahead, lower, upper, kept):  # type: ignore[no-untyped-def]
+    """Write the candidates that can matter on an interval into ``kept``; fill in ``lower`` and ``upper`` of all parents.
+
+    ``ahead`` other documents are ahead of all labels. Returns the number of candidates kept (0 if no label can be in the
+    top k), and of documents ahead of all labels that are not among them. The module docstring says why this is safe.
     """
-    heap[:] = -np.inf
+    if ahead >= k:
+        return 0, ahead
+    heap = np.full(k - ahead, -np.inf)
     for c in parents:
-        smallest, largest = _range(curves, c, span)
-        lower[c], upper[c] = smallest - curves.error[c], largest + curves.error[c]
+        lower[c], upper[c] = _bounds(curves, c, span)
         if lower[c] > heap[0]:
             _replace_smallest(heap, lower[c])
-    size = labels = 0
+    lowest, highest = np.inf, -np.inf
     for c in parents:
-        if upper[c] >= heap[0]:
+        if curves.label[c] >= 0 and upper[c] >= heap[0]:
+            lowest, highest = min(lowest, lower[c]), max(highest, upper[c])
+    lowest, size = max(lowest, heap[0]), 0
+    if highest == -np.inf:
+        return 0, ahead
+    for c in parents:
+        if lower[c] > highest:
+            ahead += 1
+        elif upper[c] >= lowest:
             kept[size] = c
             size += 1
-            labels += label_of[c] >= 0
-    return size, labels
+    return size, ahead
 
 
 @njit(cache=True)
@@ -368,10 +455,13 @@ def _replace_smallest(heap, value):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _walk(curves, leaf, lower, upper, span, label_of, gains, end):  # type: ignore[no-untyped-def]
-    """Return the changes of the metric within a leaf, and its value where the leaf begins."""
-    labels = np.array([c for c in leaf if label_of[c] >= 0])
-    rank = np.ones(len(labels), np.int64)
+def _walk(curves, leaf, n_ahead, lower, upper, span, gains, end):  # type: ignore[no-untyped-def]
+    """Return the changes of the metric within a leaf, and its value where the leaf begins.
+
+    ``n_ahead`` documents that are not in the leaf are ahead of all labels.
+    """
+    labels = np.array([c for c in leaf if curves.label[c] >= 0])
+    rank = np.full(len(labels), 1 + n_ahead)
     angle, label, change, n = np.empty(16), np.empty(16, np.int64), np.empty(16, np.int64), 0
     crossing, ahead = np.empty(8), np.empty(8, np.bool_)
     for number, y in enumerate(labels):
@@ -389,7 +479,7 @@ def _walk(curves, leaf, lower, upper, span, label_of, gains, end):  # type: igno
                     angle[n], label[n] = crossing[piece], number
                     change[n] = 1 if ahead[piece] else -1
                     n += 1
-    value, at_rank = _value(rank, label_of[labels], gains)
+    value, at_rank = _value(rank, curves.label[labels], gains)
     at_start = value
     # At one angle ranks first get worse, then better: a rank is never below 1.
     order = np.argsort(-change[:n], kind="mergesort")
@@ -406,7 +496,7 @@ def _walk(curves, leaf, lower, upper, span, label_of, gains, end):  # type: igno
             at_rank[after] += 1
             new = _best(at_rank, gains)
         else:
-            share = gains.share[label_of[labels[number]]]
+            share = gains.share[curves.label[labels[number]]]
             new = value + _units(share, gains.discount[after]) - _units(share, gains.discount[before])
         if new != value:
             steps[size], deltas[size] = angle[event], new - value
