@@ -12,10 +12,15 @@ from hypothesis import strategies as st
 
 import oracle
 from nudgevec import NudgeM, NudgeN
-from nudgevec.arithmetic.rounding import error_of
-from nudgevec.cut import cutter, cutting
-from nudgevec.engines import numpy_engine
-from nudgevec.sweep import ranks
+from nudgevec.core.curve import curve_of
+from nudgevec.core.exact import float32_error, norms, scaled_queries
+from nudgevec.core.paths import rays, rotations
+from nudgevec.core.pull import pull
+from nudgevec.core.scan import Block, top_k
+from nudgevec.core.sweep import BISECTION, sweep
+from nudgevec.corpus import Reader
+from nudgevec.labels import read_labels
+from nudgevec.metrics import Metric
 from problems import METRICS, Problem, problems
 
 # A tie is a difference below 1e-12. Where two curves touch without crossing, they are that close within
@@ -41,42 +46,39 @@ SOMEWHERE = st.lists(st.floats(0, 1), min_size=4, max_size=4)
 
 
 @METHODS
-@given(problem=problems(), metric=st.sampled_from(METRICS), where=SOMEWHERE, as_if_large=st.booleans())
-def test_curve_equals_brute_force(method, move, problem, metric, where, as_if_large):
-    with pytest.MonkeyPatch.context() as patched:
-        if as_if_large:
-            no_short_cuts(patched, beside=where[0] < 0.5)
-        check(method, move, problem, f"{metric}@{problem.k}", where)
-
-
-def no_short_cuts(patched, beside):
-    """Small problems are treated as large ones are, and turning documents compared beside a label or not."""
-    for name in ("_NARROWEST", "_FIRST_SCORES", "_TILE_SCORES"):
-        patched.setattr(numpy_engine, name, 1)
-    patched.setattr(numpy_engine, "_WORTH_LEAVING_OUT", 0)
-    patched.setattr(numpy_engine.CpuSieve, "patience", 0)
-    patched.setattr(cutter, "_FEW_LISTED", 0)
-    patched.setattr(cutter, "_IN_COMMON", -1e9 if beside else np.inf)
-    patched.setattr(ranks, "_OFTEN", 0)
+@given(problem=problems(), metric=st.sampled_from(METRICS), where=SOMEWHERE)
+def test_curve_equals_brute_force(method, move, problem, metric, where):
+    check(method, move, problem, f"{metric}@{problem.k}", where)
 
 
 @METHODS
 @settings(max_examples=max(30, settings().max_examples // 5))
-@given(problem=problems(most=60), metric=st.sampled_from(METRICS), where=SOMEWHERE)
-def test_curve_equals_brute_force_however_finely_cut(method, move, problem, metric, where):
-    """Larger problems, with every interval cut as often as it can be."""
-    with pytest.MonkeyPatch.context() as patched:
-        no_short_cuts(patched, beside=where[0] < 0.5)
-        cut_so_often(patched, 6)
-        check(method, move, problem, f"{metric}@{problem.k}", where)
+@given(
+    problem=problems(most=60), metric=st.sampled_from(METRICS), where=SOMEWHERE, leaf=st.sampled_from([1, 2, 5, 10**6])
+)
+def test_curve_equals_brute_force_however_finely_bisected(method, move, problem, metric, where, leaf):
+    """Larger problems, with intervals bisected as often as they can be, or never; the curve is the same (==)."""
+    tuner = check(method, move, problem, f"{metric}@{problem.k}", where)
+    curve = step_by_step(method, problem, f"{metric}@{problem.k}", leaf)
+    assert np.array_equal(curve.edges, tuner.curve_.edges)
+    assert np.array_equal(curve.values, tuner.curve_.values)
+    assert curve.at_zero == tuner.curve_.at_zero
 
 
-def cut_so_often(patched, times):
-    """Intervals are cut this often, whatever is in them."""
-    patched.setattr(cutting, "_CELL_PAIRS", 0)
-    patched.setattr(cutting, "_CELL_SPARE", -1000)
-    patched.setattr(cutting, "_CELL_DEPTH", times)
-    patched.setattr(cutting, "_IN_VAIN", -1)
+def step_by_step(method, problem, metric, leaf):
+    """The curve from the functions of the core, in the order they run."""
+    reader, metric = Reader(problem.documents), Metric.parse(metric)
+    training = read_labels(problem.train[1], len(problem.train[0]), reader, "training queries")
+    held_out = read_labels(problem.validation[1], len(problem.validation[0]), reader, "validation queries")
+    used, relevant = held_out.relevant()
+    queries = scaled_queries(problem.validation[0][used])
+    pulled = pull(training, problem.train[0])
+    paths = (rotations if method is NudgeN else rays)(pulled, problem.documents[pulled.rows], reader.name)
+    stays = np.setdiff1d(np.arange(reader.rows), paths.rows)
+    vectors = np.ascontiguousarray(problem.documents)
+    block = Block(0, vectors, norms(vectors), np.isin(np.arange(reader.rows), stays))
+    unmoved = top_k([block], queries, metric.k + 1, cosine=method is NudgeN)
+    return curve_of(sweep(paths, queries, relevant, metric, unmoved, leaf=leaf), paths)
 
 
 def check(method, move, problem, metric, where):
@@ -114,6 +116,7 @@ def check(method, move, problem, metric, where):
         assert tuner.gamma_ == 0
         assert len(tuner.patch_) == 0
     assert np.isfinite(tuner.transform(problem.documents)).all()
+    return tuner
 
 
 def test_a_label_that_dips_below_both_ends_of_its_way():
@@ -124,24 +127,6 @@ def test_a_label_that_dips_below_both_ends_of_its_way():
     check(NudgeN, oracle.move_n, problem, "recall@1", [0.05, 0.1, 0.15])
     curve = NudgeN("recall@1", guard=0).fit(problem.documents, problem.train, problem.validation).curve_
     assert curve.values.tolist() == [1, 0, 1]
-
-
-@pytest.mark.parametrize("beside", [False, True])
-def test_ties_with_a_label_that_is_never_in_the_top_k_do_not_count(beside, monkeypatch):
-    """One document comes as high as the label of the first query, for an instant, while another is above both of them
-    all the time. That is no crossing for the second query to keep away from, whoever has been looked at."""
-    documents = np.array([[1.0, 0.0, 1e-13], [0.0, 0.0, 1.0], [0.8, 0.6, 0.0]])
-    train = np.array([[0.1, 0.0, 1.0], [0.8, -0.6, 0.0]]), [[1], [2]]
-    others = np.random.default_rng(0).standard_normal((50, 3))
-
-    def gammas():
-        queries = ([[0.6, 0.0, 0.8], other] for other in others)
-        return [NudgeN("recall@1", guard=0).fit(documents, train, (each, [[0], [2]])).gamma_ for each in queries]
-
-    chosen = gammas()
-    assert any(chosen)
-    no_short_cuts(monkeypatch, beside)
-    assert gammas() == chosen
 
 
 def test_two_ties_for_an_instant_may_take_the_last_places():
@@ -161,14 +146,12 @@ def test_two_ties_for_an_instant_may_take_the_last_places():
     assert tuner.curve_(tuner.gamma_) == oracle.value(moved, *validation, "recall@2") == 1
 
 
-def test_a_label_out_of_the_top_k_does_not_count_though_its_score_is_off(monkeypatch):
+def test_a_label_out_of_the_top_k_does_not_count_though_its_score_is_off():
     """Where the angles are cut in two, one label (y) is about to fall below two documents at rest, and the other (z) is
     just out of their reach. z is so long that its float32 scores are off by more than those of documents at rest: in
     some problems they reach y."""
-    no_short_cuts(monkeypatch, beside=False)
-    cut_so_often(monkeypatch, 1)
-    dim, long, middle = 64, 1e4, (0.5 + cutting._ASIDE) * math.pi / 2
-    off, off_at_rest = error_of(dim + 32) * 1.5 / math.cos(math.pi / 4), error_of(32)
+    dim, long, middle = 64, 1e4, BISECTION * math.pi / 2
+    off, off_at_rest = float32_error(dim) * 1.5, 1e-11
     for seed in range(20):
         random = np.random.default_rng(seed)
         basis = np.linalg.qr(random.standard_normal((dim, dim)))[0]
@@ -186,6 +169,6 @@ def test_a_label_out_of_the_top_k_does_not_count_though_its_score_is_off(monkeyp
         documents = np.array([at(above), z, *away[:9], *(rest * query + 0.1 * next(aside) for _ in range(2))])
         train = np.array([pull_y, pull_z, *away[9:]]), [{row: 1.0} for row in range(11)]
         validation = query[None], [{0: 1.0, 1: 1.0}]
-        curve = NudgeM("recall@2", guard=0).fit(documents, train, validation).curve_
+        curve = step_by_step(NudgeM, Problem(documents, train, validation, 2), "recall@2", leaf=1)
         moved = oracle.move_m(documents, *train, math.tan(0.3))
         assert curve(math.tan(0.3)) == pytest.approx(oracle.value(moved, *validation, "recall@2"), abs=1e-9)

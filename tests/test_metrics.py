@@ -10,7 +10,7 @@ import pytrec_eval
 
 from nudgevec import ArrayCorpus, compare, evaluate
 from nudgevec.errors import OptionError, VectorError
-from nudgevec.evaluate import compare_all
+from nudgevec.evaluation import compare_all
 from nudgevec.metrics import Metric
 
 TREC = {"recall@{k}": "recall_{k}", "ndcg@{k}": "ndcg_cut_{k}", "success@{k}": "success_{k}"}
@@ -51,7 +51,7 @@ def test_evaluate_equals_trec_eval(seed, k, tied):
 
 def test_capped_recall_is_hits_over_the_smaller_of_answers_and_k():
     documents = np.diag([4.0, 3.0, 2.0, 1.0])
-    result = evaluate(documents, np.ones((1, 4)), [[0, 2, 3]], ["capped_recall@2", "recall@2"])
+    result = evaluate(documents, np.ones((1, 4)), [[0, 2, 3]], ["capped_recall@2", "recall@2"], similarity="dot")
     assert result["capped_recall@2"].mean == pytest.approx(1 / 2)
     assert result["recall@2"].mean == pytest.approx(1 / 3)
 

@@ -1,27 +1,59 @@
-"""nudgevec: better vector search from a handful of labelled queries, without touching the model."""
+"""nudgevec: better vector search from labelled queries, without touching the embedding model."""
 
-from nudgevec.corpus import ArrayCorpus, Corpus, ParquetCorpus
-from nudgevec.evaluate import compare, evaluate
-from nudgevec.labelling.log import LabelLog
-from nudgevec.patch import Patch
-from nudgevec.stores import open_store
-from nudgevec.sweep.curve import Curve
-from nudgevec.tune import NudgeM, NudgeMN, NudgeN, NudgeNU
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "ArrayCorpus",
-    "Corpus",
-    "Curve",
-    "LabelLog",
-    "NudgeM",
-    "NudgeMN",
-    "NudgeN",
-    "NudgeNU",
-    "ParquetCorpus",
-    "Patch",
-    "compare",
-    "evaluate",
-    "open_store",
-]
+if TYPE_CHECKING:
+    from nudgevec.core.curve import Choice as Choice
+    from nudgevec.core.curve import Curve as Curve
+    from nudgevec.corpus import ArrayCorpus as ArrayCorpus
+    from nudgevec.corpus import Corpus as Corpus
+    from nudgevec.corpus import ParquetCorpus as ParquetCorpus
+    from nudgevec.evaluation import Comparison as Comparison
+    from nudgevec.evaluation import Evaluation as Evaluation
+    from nudgevec.evaluation import compare as compare
+    from nudgevec.evaluation import evaluate as evaluate
+    from nudgevec.labelling.log import LabelLog as LabelLog
+    from nudgevec.patch import Patch as Patch
+    from nudgevec.stores import open_store as open_store
+    from nudgevec.tuners import NudgeM as NudgeM
+    from nudgevec.tuners import NudgeMN as NudgeMN
+    from nudgevec.tuners import NudgeN as NudgeN
+    from nudgevec.tuners import NudgeNU as NudgeNU
+    from nudgevec.tuners import Test as Test
+
+# Names are imported when they are used: compiled code takes half a second to load.
+_HOME = {
+    "ArrayCorpus": "corpus",
+    "Choice": "core.curve",
+    "Comparison": "evaluation",
+    "Corpus": "corpus",
+    "Curve": "core.curve",
+    "Evaluation": "evaluation",
+    "LabelLog": "labelling.log",
+    "NudgeM": "tuners",
+    "NudgeMN": "tuners",
+    "NudgeN": "tuners",
+    "NudgeNU": "tuners",
+    "ParquetCorpus": "corpus",
+    "Patch": "patch",
+    "Test": "tuners",
+    "compare": "evaluation",
+    "evaluate": "evaluation",
+    "open_store": "stores",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'nudgevec' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"nudgevec.{_HOME[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

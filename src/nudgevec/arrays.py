@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,12 @@ def as_list(values: Any) -> list[Any]:
 def as_ids(ids: Any) -> Sequence[Hashable]:
     """Return ids as a list, by position; a range stays one."""
     return ids if isinstance(ids, range) else as_list(ids)
+
+
+def slices(size: int, step: int) -> Iterator[slice]:
+    """Divide ``range(size)`` into slices of at most ``step``."""
+    for begin in range(0, size, step):
+        yield slice(begin, min(begin + step, size))
 
 
 def _from_torch(tensor: Any) -> Array:

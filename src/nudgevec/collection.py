@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nudgevec.arithmetic.rows import Array
+from nudgevec.arrays import Array
 from nudgevec.corpus import Corpus
 from nudgevec.errors import LabelError, NudgeWarning, VectorError
 

@@ -16,13 +16,10 @@ from typing import Any, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.arithmetic.rows import Array, lengths
-from nudgevec.corpus import ArrayCorpus
-from nudgevec.corpus.base import as_matrix
-from nudgevec.corpus.reader import Reader as _Reader
-from nudgevec.corpus.reader import check_finite, check_nonzero
+from nudgevec.arrays import Array, as_matrix
+from nudgevec.corpus import ArrayCorpus, Reader
 from nudgevec.errors import LabelError
-from nudgevec.tune import NudgeM, NudgeN
+from nudgevec.tuners import NudgeM, NudgeN, Tuner
 
 __all__ = ["NUDGEM", "NUDGEN", "QueriesAnswersDict"]
 
@@ -76,7 +73,7 @@ class NUDGEN:
 
 
 def _finetune(
-    tuner: NudgeN,
+    tuner: Tuner,
     embeddings: npt.NDArray[Any],
     train_set: QueriesAnswersDict,
     val_set: QueriesAnswersDict,
@@ -99,14 +96,9 @@ def _finetune(
 
 
 def _normalised(embeddings: npt.NDArray[Any]) -> Array:
-    vectors = as_matrix(embeddings, "embeddings")
-    rows = np.arange(len(vectors))
-    reader = _Reader(vectors)
-    check_finite(vectors, rows, reader)
-    length = lengths(vectors)
-    check_nonzero(length, rows, reader)
-    unit: Array = (vectors / length[:, None]).astype(vectors.dtype)
-    return unit
+    reader = Reader(as_matrix(embeddings, "embeddings"))
+    unit = [block.vectors / block.lengths[:, None] for block in reader.blocks(cosine=True)]
+    return np.concatenate(unit).astype(as_matrix(embeddings, "embeddings").dtype)
 
 
 class _Stacked:

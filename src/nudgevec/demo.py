@@ -17,12 +17,12 @@ from typing import Any, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.arithmetic.rows import Array, Ints
+from nudgevec.arrays import Array, Ints
 from nudgevec.card import table
 from nudgevec.embedders import static
-from nudgevec.evaluate import Comparison, Evaluation, compare_all, evaluate
+from nudgevec.evaluation import Comparison, Evaluation, compare_all, evaluate
 from nudgevec.metrics import USUAL
-from nudgevec.tune import NudgeN
+from nudgevec.tuners import NudgeN
 
 
 @dataclass(frozen=True)

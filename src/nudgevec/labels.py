@@ -1,148 +1,215 @@
-"""Judgements: which documents answer which queries, and how strongly.
+"""Queries and their labels as arrays, from every accepted form.
 
-``Labels`` is the one form the library works with: three flat columns (query, row, weight) sorted by
-query and row. ``read_labels`` makes it from what people have: lists, dicts, one CSR matrix.
+``Labels`` is the one form the library works with: three flat columns (query, row, weight), sorted by query and row.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
-from typing import Any
+from hashlib import blake2b
+from itertools import chain
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.arithmetic.rows import Floats, Ints
-from nudgevec.arithmetic.sorting import begins
-from nudgevec.corpus import Reader
-from nudgevec.errors import LabelError, NudgeWarning
+from nudgevec.arrays import Array, Floats, Ints, Mask, as_list, as_matrix
+from nudgevec.errors import LabelError, NudgeWarning, VectorError
+
+LabelledQueries = tuple[npt.ArrayLike, Any]
+"""(query vectors, labels): one row and one entry of labels per query."""
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Flat judgements, sorted by (query, row), each pair once."""
+    """Labels of ``n_queries`` queries, sorted by (query, row), each pair once."""
 
     query: Ints
     row: Ints
     weight: Floats
-    queries: int
+    n_queries: int
 
     def __len__(self) -> int:
         return len(self.query)
 
-    def answered(self) -> tuple[Ints, Labels]:
-        """The queries that have a relevant label (a weight above zero), and those labels, with the queries
-        numbered anew."""
-        relevant = self.where(self.weight > 0)
-        new = begins(relevant.query)
-        queries, number = relevant.query[new], np.cumsum(new) - 1
-        return queries, Labels(number, relevant.row, relevant.weight, len(queries))
+    def relevant(self) -> tuple[Ints, Labels]:
+        """Return the queries with a positive label, and these labels, with the queries numbered anew."""
+        positive = self.where(self.weight > 0)
+        queries, number = np.unique(positive.query, return_inverse=True)
+        return queries, Labels(number, positive.row, positive.weight, len(queries))
 
-    def where(self, keep: npt.NDArray[np.bool_]) -> Labels:
-        if keep.all():
-            return self
-        return Labels(self.query[keep], self.row[keep], self.weight[keep], self.queries)
+    def where(self, keep: Mask) -> Labels:
+        """Return some of the labels of the same queries."""
+        return Labels(self.query[keep], self.row[keep], self.weight[keep], self.n_queries)
 
-    def joined(self, later: Labels) -> Labels:
-        """These labels followed by those of more queries."""
+    def joined(self, other: Labels) -> Labels:
+        """Return these labels followed by those of more queries."""
         return Labels(
-            np.concatenate([self.query, later.query + self.queries]),
-            np.concatenate([self.row, later.row]),
-            np.concatenate([self.weight, later.weight]),
-            self.queries + later.queries,
+            np.concatenate([self.query, other.query + self.n_queries]),
+            np.concatenate([self.row, other.row]),
+            np.concatenate([self.weight, other.weight]),
+            self.n_queries + other.n_queries,
         )
 
 
-def read_labels(labels: Any, queries: int, reader: Reader, what: str) -> Labels:
-    """Labels of ``queries`` queries, from any accepted form.
+class Documents(Protocol):
+    """What labels need to know about documents."""
 
-    One entry per query: a list (or set, tuple, array) of documents, a dict document -> weight, or a
-    single document; or, for all queries at once, a matrix of weights of shape (queries, documents), as a
-    NumPy array or a scipy sparse matrix. A document is named by its row, or by its id where the corpus
-    has ids.
+    rows: int
+    dim: int
+
+    def locate(self, wanted: Sequence[Hashable]) -> Ints:
+        """Return the row of each document; raise LabelError for one that is not there."""
+
+    def name(self, row: int) -> str:
+        """Return how to call a document in a message."""
+
+
+def read_labelled_queries(pair: LabelledQueries, documents: Documents, what: str) -> tuple[Array, Labels]:
+    """Read query vectors and their labels.
+
+    Parameters
+    ----------
+    pair : (query vectors, labels)
+    documents : Documents
+        What the labels refer to.
+    what : str
+        What to call the queries in a message.
     """
-    if isinstance(labels, np.ndarray) and labels.shape == (queries, reader.rows) and reader.rows > 1:
+    try:
+        vectors, labels = pair
+    except (TypeError, ValueError):
+        raise LabelError(f"{what}: pass a pair (query vectors, labels)") from None
+    queries = read_queries(vectors, documents.dim, what)
+    return queries, read_labels(labels, len(queries), documents, what)
+
+
+def read_queries(vectors: Any, dim: int, what: str) -> Array:
+    """Read query vectors: finite, not zero, of the documents' dimension, in float32 or float64."""
+    queries = as_matrix(vectors, what)
+    if queries.shape[1] != dim:
+        raise VectorError(f"{what} have {queries.shape[1]} dimensions, the documents have {dim}")
+    odd = np.flatnonzero(~np.isfinite(queries).all(axis=1))
+    if len(odd):
+        raise VectorError(f"{what}: row {odd[0]} holds NaN or infinity; remove or repair it")
+    zero = np.flatnonzero(~queries.any(axis=1))
+    if len(zero):
+        raise VectorError(f"{what}: row {zero[0]} is all zeros and points nowhere; remove it")
+    return queries.astype(np.float32) if queries.dtype == np.float16 else queries
+
+
+def read_labels(labels: Any, n_queries: int, documents: Documents, what: str) -> Labels:
+    """Read the labels of queries.
+
+    Parameters
+    ----------
+    labels : list, or matrix of shape (n_queries, documents)
+        One entry per query: a list (set, tuple, array, column) of documents, a dict document -> weight, or a single
+        document. Or a matrix of weights, as a NumPy array or a SciPy sparse matrix. A document is named by its row, or
+        by its id where the corpus has ids.
+    n_queries : int
+    documents : Documents
+    what : str
+        What to call the queries in a message.
+
+    Raises
+    ------
+    LabelError
+        If a document is not there, a weight is no finite number, or a label stands there twice with two weights.
+    """
+    if isinstance(labels, np.ndarray) and labels.shape == (n_queries, documents.rows) and documents.rows > 1:
         query, row = np.nonzero(labels)
         weight = labels[query, row].astype(np.float64)
     elif hasattr(labels, "tocsr"):
-        query, row, weight = _from_sparse(labels, queries, reader, what)
+        query, row, weight = _from_sparse(labels, n_queries, documents, what)
     else:
-        query, row, weight = _from_entries(labels, queries, reader, what)
+        query, row, weight = _from_entries(labels, n_queries, documents, what)
     bad = np.flatnonzero(~np.isfinite(weight))
     if len(bad):
         raise LabelError(f"{what}: query {query[bad[0]]} has a label with weight {weight[bad[0]]}")
-    # Most lists come sorted and without repetitions; to sort them again would take half of the time.
-    in_order = (query[1:] > query[:-1]) | ((query[1:] == query[:-1]) & (row[1:] > row[:-1]))
-    if in_order.all():
-        return Labels(query, row, weight, queries).where(weight != 0)
     order = np.lexsort((row, query))
     query, row, weight = query[order], row[order], weight[order]
     repeated = (np.diff(query, prepend=-1) == 0) & (np.diff(row, prepend=-1) == 0)
     if repeated.any():
-        at = int(np.flatnonzero(repeated)[0])
-        differ = np.flatnonzero(repeated & (np.diff(weight, prepend=0) != 0))
-        if len(differ):
-            at = int(differ[0])
-            where = reader.name(int(row[at]))
-            raise LabelError(f"{what}: query {query[at]} labels the document in {where} twice, with different weights")
-        message = f"{what}: {int(repeated.sum())} repeated labels count once, the first at query {query[at]}"
-        warnings.warn(message, NudgeWarning, stacklevel=4)
-    return Labels(query, row, weight, queries).where(~repeated & (weight != 0))
+        _check_repeated(query, row, weight, repeated, documents, what)
+    return Labels(query, row, weight, n_queries).where(~repeated & (weight != 0))
 
 
-def _from_sparse(labels: Any, queries: int, reader: Reader, what: str) -> tuple[Ints, Ints, Floats]:
-    if labels.shape != (queries, reader.rows):
-        raise LabelError(f"{what}: the label matrix has shape {labels.shape}, expected {(queries, reader.rows)}")
+def _check_repeated(query: Ints, row: Ints, weight: Floats, repeated: Mask, documents: Documents, what: str) -> None:
+    differ = np.flatnonzero(repeated & (np.diff(weight, prepend=0) != 0))
+    if len(differ):
+        document = documents.name(int(row[differ[0]]))
+        raise LabelError(
+            f"{what}: query {query[differ[0]]} labels the document in {document} twice, with different weights"
+        )
+    first = query[np.argmax(repeated)]
+    message = f"{what}: {int(repeated.sum())} repeated labels count once, the first at query {first}"
+    warnings.warn(message, NudgeWarning, stacklevel=5)
+
+
+def _from_sparse(labels: Any, n_queries: int, documents: Documents, what: str) -> tuple[Ints, Ints, Floats]:
+    if labels.shape != (n_queries, documents.rows):
+        raise LabelError(f"{what}: the label matrix has shape {labels.shape}, expected {(n_queries, documents.rows)}")
     table = labels.tocsr()
-    query = np.repeat(np.arange(queries, dtype=np.int64), np.diff(table.indptr))
+    query = np.repeat(np.arange(n_queries, dtype=np.int64), np.diff(table.indptr))
     return query, table.indices.astype(np.int64), table.data.astype(np.float64)
 
 
-def _from_entries(labels: Iterable[Any], queries: int, reader: Reader, what: str) -> tuple[Ints, Ints, Floats]:
+def _from_entries(labels: Any, n_queries: int, documents: Documents, what: str) -> tuple[Ints, Ints, Floats]:
     if isinstance(labels, (Mapping, str)) or not isinstance(labels, Iterable):
         raise LabelError(
             f"{what}: labels must be a list with one entry per query, not {type(labels).__name__}; "
             "bring a dict of queries into the order of the query vectors"
         )
-    entries: Sequence[Any] = labels if isinstance(labels, Sequence) else list(labels)
-    if len(entries) != queries:
-        raise LabelError(f"{what}: {len(entries)} label entries do not match {queries} queries")
-    kinds = set(map(type, entries))
-    if not kinds <= {list, tuple, set, dict}:
-        entries = [entry if isinstance(entry, Mapping) else _listed(entry) for entry in entries]
-    count = np.fromiter(map(len, entries), dtype=np.int64, count=queries)
-    query = np.repeat(np.arange(queries, dtype=np.int64), count)
-    keys: list[Hashable] = list(chain.from_iterable(entries))
-    weight = np.ones(len(keys))
-    if not kinds <= {list, tuple, set}:
-        values = map(dict.values, entries) if kinds == {dict} else map(_weights, entries)
-        weight = _numbers([*chain.from_iterable(values)], query, what)
+    entries = [entry if isinstance(entry, Mapping) else _documents_of(entry) for entry in as_list(labels)]
+    if len(entries) != n_queries:
+        raise LabelError(f"{what}: {len(entries)} label entries do not match {n_queries} queries")
+    query = np.repeat(np.arange(n_queries, dtype=np.int64), [len(entry) for entry in entries])
     try:
-        return query, reader.locate(keys), weight
+        row = documents.locate(list(chain.from_iterable(entries)))
     except LabelError as error:
         raise LabelError(f"{what}: {error}") from None
     except TypeError:
         raise LabelError(f"{what}: documents are named by a row or an id, not by a list or array") from None
+    weight = np.ones(len(row))
+    if any(isinstance(entry, Mapping) for entry in entries):
+        weights = [
+            weight for entry in entries for weight in (entry.values() if isinstance(entry, Mapping) else [1.0] * len(entry))
+        ]
+        weight = _numbers(weights, query, what)
+    return query, row, weight
 
 
-def _listed(entry: Any) -> list[Any]:
-    if isinstance(entry, np.ndarray):
-        return list(np.atleast_1d(entry))
-    return list(entry) if isinstance(entry, Iterable) and not isinstance(entry, (str, bytes)) else [entry]
+def _documents_of(entry: Any) -> list[Any]:
+    if isinstance(entry, (str, bytes)) or not isinstance(entry, Iterable):
+        return [entry]
+    return as_list(entry)
 
 
-def _weights(entry: Any) -> Iterable[Any]:
-    return entry.values() if isinstance(entry, Mapping) else repeat(1.0, len(entry))
+def _numbers(weights: list[Any], query: Ints, what: str) -> Floats:
+    for position, weight in enumerate(weights):
+        if not isinstance(weight, (int, float, np.number)):
+            raise LabelError(f"{what}: query {query[position]} has the weight {weight!r}, which is not a number")
+    return np.array(weights, dtype=np.float64)
 
 
-def _numbers(weight: list[Any], query: Ints, what: str) -> Floats:
-    try:
-        if None not in weight:
-            return np.array(weight, dtype=np.float64)
-        raise TypeError
-    except (TypeError, ValueError):
-        bad = next(place for place, value in enumerate(weight) if not isinstance(value, (int, float, np.number)))
-        raise LabelError(f"{what}: query {query[bad]} has the weight {weight[bad]!r}, which is not a number") from None
+def count_shared(train: Array, validation: Array) -> int:
+    """Return how many validation queries are training queries too, and warn about them."""
+    kind = np.result_type(train, validation)
+    seen = set(_digests(train, kind))
+    shared = sum(digest in seen for digest in _digests(validation, kind))
+    if shared:
+        message = (
+            f"{shared} of {len(validation)} validation queries are training queries too; "
+            "gamma is chosen on queries the documents were moved for, and the gain will look too good"
+        )
+        warnings.warn(message, NudgeWarning, stacklevel=3)
+    return shared
+
+
+def _digests(queries: Array, kind: np.dtype[Any]) -> Iterator[bytes]:
+    for query in queries:
+        # Adding zero makes -0.0 equal to 0.0.
+        yield blake2b((query.astype(kind) + 0).tobytes(), digest_size=16).digest()

@@ -1,7 +1,7 @@
-"""Rank metrics, written so that each is a step function of the ranks of the labelled documents.
+"""Retrieval metrics, written as step functions of the ranks of the labelled documents.
 
-A label with a grade above zero is *relevant*; ``R`` is how many of those a query has. Ranks start
-at 1. With ``v(r)`` the value of rank ``r`` (zero beyond ``k``), a query scores
+A label with a grade above zero is *relevant*; R is the number of relevant labels of a query. Ranks start at 1. A query
+scores
 
     recall@k          sum over relevant of  [rank <= k] / R                      (trec_eval recall)
     capped_recall@k   sum over relevant of  [rank <= k] / min(R, k)
@@ -9,8 +9,8 @@ at 1. With ``v(r)`` the value of rank ``r`` (zero beyond ``k``), a query scores
     success@k         1 if any relevant has rank <= k                            (trec_eval success)
     mrr@k             1 / best rank of a relevant, 0 beyond k                    (trec_eval recip_rank)
 
-The first three add up over the labels of a query; the last two look at its best label only. Both
-kinds are described by the same two tables, ``discount`` (by rank) and ``shares`` (by label).
+Each is the product of a discount (by rank) and a share (by label). The first three are summed over the labels of a
+query; the last two take its best label only.
 """
 
 from __future__ import annotations
@@ -20,33 +20,43 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nudgevec.arithmetic.rows import Floats, Ints
-from nudgevec.arithmetic.sorting import begins, sorted_within
+from nudgevec.arrays import Floats, Ints
 from nudgevec.errors import OptionError
+from nudgevec.registry import Registry
 
 USUAL = ("ndcg@10", "recall@10", "mrr@10", "success@1")
-"""What is measured where nobody says what to measure."""
+"""The metrics that are reported by default."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """How a metric is computed; register one under a name in ``METRICS`` (entry points ``nudgevec.metrics``)."""
+
+    discount: Callable[[Floats], Floats]
+    """The value of every rank up to k."""
+    shares: Callable[[Ints, Floats, int], Floats] | None
+    """Weight of every relevant label, from (query, grade, k) with queries sorted; None if only the best label counts."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric at one cut-off, for example ``Metric.parse("ndcg@10")``."""
+    """A metric at a cut-off.
+
+    >>> Metric.parse("ndcg@10")
+    Metric(name='ndcg', k=10)
+    """
 
     name: str
     k: int
 
     @classmethod
     def parse(cls, text: str | Metric) -> Metric:
-        """Read ``"name@k"``.
-
-        >>> Metric.parse("ndcg@10")
-        Metric(name='ndcg', k=10)
-        """
+        """Read ``"name@k"``."""
         if isinstance(text, Metric):
             return text
         name, at, cut = str(text).strip().lower().partition("@")
-        if name not in _DISCOUNTS or not at or not cut.isdecimal() or int(cut) < 1:
-            known = ", ".join(f"{name}@k" for name in _DISCOUNTS)
+        if name not in METRICS or not at or not cut.isdecimal() or int(cut) < 1:
+            known = ", ".join(f"{name}@k" for name in METRICS)
             raise OptionError(f"unknown metric {text!r}: use one of {known}, with k a whole number >= 1")
         return cls(name, int(cut))
 
@@ -56,53 +66,51 @@ class Metric:
     @property
     def best_only(self) -> bool:
         """True when only the best-ranked relevant document of a query counts."""
-        return self.name in ("success", "mrr")
-
-    @property
-    def flat(self) -> bool:
-        """True when all ranks up to k are worth the same: then a label is in the top k or not."""
-        values = self.discount()[1:-1]
-        return bool((values == values[0]).all())
+        return METRICS[self.name].shares is None
 
     def discount(self) -> Floats:
-        """Value of each rank: index ``r`` for ``1 <= r <= k``, and a zero at ``k + 1``."""
-        ranks = np.arange(1, self.k + 1, dtype=np.float64)
+        """Return the value of each rank: index r for 1 <= r <= k, and a zero at k + 1."""
         table = np.zeros(self.k + 2)
-        table[1:-1] = _DISCOUNTS[self.name](ranks)
+        table[1:-1] = METRICS[self.name].discount(np.arange(1.0, self.k + 1))
         return table
 
     def shares(self, query: Ints, grade: Floats) -> Floats:
-        """What each relevant label can contribute; ``query`` is sorted and ``grade`` positive."""
-        if self.best_only or len(query) == 0:
-            return np.ones(len(query))
-        first = np.flatnonzero(begins(query))
-        count = np.diff(first, append=len(query))
-        if self.name == "recall":
-            return np.repeat(1.0 / count, count)
-        if self.name == "capped_recall":
-            return np.repeat(1.0 / np.minimum(count, self.k), count)
-        by_grade = sorted_within(query, -grade)
-        position = np.arange(len(query)) - np.repeat(first, count)
-        gain = np.where(position < self.k, grade[by_grade] / np.log2(position + 2.0), 0.0)
-        ideal = np.add.reduceat(gain, first)
-        share: Floats = grade / np.repeat(ideal, count)
-        return share
+        """Return what each relevant label can contribute; ``query`` is sorted and ``grade`` positive."""
+        shares = METRICS[self.name].shares
+        return np.ones(len(query)) if shares is None or len(query) == 0 else shares(query, grade, self.k)
 
-    def per_query(self, query: Ints, rank: Ints, share: Floats, queries: int) -> Floats:
-        """Score every query from the ranks of its relevant labels (``rank`` > k: not retrieved)."""
+    def per_query(self, query: Ints, rank: Ints, share: Floats, n_queries: int) -> Floats:
+        """Return the metric of every query from the ranks of its relevant labels (rank > k: not retrieved)."""
         value = self.discount()[np.minimum(rank, self.k + 1)] * share
-        scores = np.zeros(queries)
-        if self.best_only:
-            np.maximum.at(scores, query, value)
-        else:
-            np.add.at(scores, query, value)
+        scores = np.zeros(n_queries)
+        (np.maximum if self.best_only else np.add).at(scores, query, value)
         return scores
 
 
-_DISCOUNTS: dict[str, Callable[[Floats], Floats]] = {
-    "recall": lambda rank: np.ones_like(rank),
-    "capped_recall": lambda rank: np.ones_like(rank),
-    "success": lambda rank: np.ones_like(rank),
-    "mrr": lambda rank: 1.0 / rank,
-    "ndcg": lambda rank: 1.0 / np.log2(rank + 1.0),
-}
+def _recall(query: Ints, grade: Floats, k: int) -> Floats:
+    return 1.0 / np.bincount(query)[query]
+
+
+def _capped_recall(query: Ints, grade: Floats, k: int) -> Floats:
+    return 1.0 / np.minimum(np.bincount(query), k)[query]
+
+
+def _ndcg(query: Ints, grade: Floats, k: int) -> Floats:
+    """Divide grades by the sum that an ideal ranking reaches."""
+    by_grade = np.lexsort((-grade, query))
+    position = np.arange(len(query)) - np.searchsorted(query, query)
+    gain = np.where(position < k, grade[by_grade] / np.log2(position + 2.0), 0.0)
+    shares: Floats = grade / np.bincount(query, gain)[query]
+    return shares
+
+
+METRICS: Registry[Definition] = Registry(
+    "metric",
+    {
+        "recall": Definition(np.ones_like, _recall),
+        "capped_recall": Definition(np.ones_like, _capped_recall),
+        "success": Definition(np.ones_like, None),
+        "mrr": Definition(lambda rank: 1.0 / rank, None),
+        "ndcg": Definition(lambda rank: 1.0 / np.log2(rank + 1.0), _ndcg),
+    },
+)

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.arithmetic.rows import Array, Floats, Ints
+from nudgevec.arrays import Array, Floats, Ints
+from nudgevec.core.curve import Curve
 from nudgevec.corpus import ArrayCorpus, Corpus, Reader
 from nudgevec.errors import LabelError, PatchError
 from nudgevec.folders import replaced
-from nudgevec.sweep.curve import Curve
 
 _FORMAT = "nudgevec-patch-1"
 

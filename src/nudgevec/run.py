@@ -23,23 +23,20 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 import nudgevec
-from nudgevec.arithmetic.rows import Array, Floats, unit_rows
+from nudgevec.arrays import Array, Ints
 from nudgevec.card import card
 from nudgevec.collection import Collection, Qrels
-from nudgevec.corpus import ArrayCorpus, Corpus, Reader
+from nudgevec.corpus import ArrayCorpus, Corpus
 from nudgevec.embedders import embedded
-from nudgevec.engines import pick
 from nudgevec.errors import InputError, LabelError, NudgeWarning, OptionError, VectorError
-from nudgevec.evaluate import Evaluation, compare_all, evaluate
+from nudgevec.evaluation import Evaluation, compare_all
 from nudgevec.folders import made_whole
-from nudgevec.metrics import USUAL
 from nudgevec.patch import Patch
-from nudgevec.scan.nearest import nearest
 from nudgevec.split import SIDES, TEST, TRAIN, VALIDATION, Split, split
 from nudgevec.stores.suits import check_dot
-from nudgevec.tune import NudgeM, NudgeMN, NudgeN, NudgeNU
+from nudgevec.tuners import NudgeM, NudgeMN, NudgeN, NudgeNU, Test, Tuner
 
-METHODS: dict[str, type[NudgeN]] = {each.method: each for each in (NudgeN, NudgeM, NudgeMN, NudgeNU)}
+METHODS: dict[str, type[Tuner]] = {each.method: each for each in (NudgeN, NudgeM, NudgeMN, NudgeNU)}
 # Queries whose results are written down, of those that won and of those that lost.
 _SHOWN = 50
 _TOP = 10
@@ -140,18 +137,27 @@ class Run:
     """What a run found out."""
 
     ready: Ready
-    patch: Patch
-    before: Evaluation
-    after: Evaluation
+    tuner: Tuner
     options: dict[str, Any]
+
+    @property
+    def patch(self) -> Patch:
+        """The documents that moved."""
+        return self.tuner.patch_
+
+    @property
+    def test(self) -> Test:
+        """What was measured on the test queries."""
+        assert self.tuner.test_ is not None
+        return self.tuner.test_
 
     @property
     def facts(self) -> dict[str, Any]:
         """Everything but the vectors: what ``run.json`` holds."""
         ready, patch = self.ready, self.patch
-        changes = compare_all(self.before, self.after)
+        changes = compare_all(self.test.before, self.test.after)
         trained = {key for labels in ready.sides[TRAIN].labels for key in labels}
-        asked = [ready.sides[TEST].labels[number] for number in self.before.query.tolist()]
+        asked = [ready.sides[TEST].labels[number] for number in self.test.before.query.tolist()]
         seen = sum(any(key in trained for key, grade in labels.items() if grade > 0) for labels in asked)
         return {
             "format": "nudgevec-run-1",
@@ -165,8 +171,8 @@ class Run:
             "settings": ready.settings,
             "validation": patch.validation,
             "test": {
-                "before": scores(self.before),
-                "after": scores(self.after),
+                "before": scores(self.test.before),
+                "after": scores(self.test.after),
                 "change": {
                     name: {
                         "mean": each.change,
@@ -210,14 +216,8 @@ def tune(ready: Ready, method: str = "N", metric: str = "ndcg@10", *, engine: st
     if compared_by is not None and tuner.similarity == "dot":
         check_dot(str(ready.collection.where), compared_by, method)
     sides = {name: (part.vectors, part.labels) for name, part in ready.sides.items()}
-    tuner.fit(ready.documents, sides[TRAIN], sides[VALIDATION])
-    patch = tuner.patch_
-    measured = tuple(dict.fromkeys((metric, *USUAL)))
-    before, after = (
-        evaluate(documents, *sides[TEST], measured, similarity=tuner.similarity, engine=engine)
-        for documents in (ready.documents, patch.over(ready.documents))
-    )
-    return Run(ready, patch, before, after, {"method": method, "metric": metric, "guard": guard})
+    tuner.fit(ready.documents, sides[TRAIN], sides[VALIDATION], sides[TEST])
+    return Run(ready, tuner, {"method": method, "metric": metric, "guard": guard})
 
 
 def write(run: Run, target: Path, *, overwrite: bool = False) -> dict[str, Any]:
@@ -227,7 +227,7 @@ def write(run: Run, target: Path, *, overwrite: bool = False) -> dict[str, Any]:
     with made_whole(target) as draft:
         run.patch.save(draft / "patch.safetensors")
         _write_lines(draft / "queries.jsonl", _queries(run))
-        asked = run.ready.sides[TEST].vectors[run.before.query[:_ASKED]]
+        asked = run.ready.sides[TEST].vectors[run.test.before.query[:_ASKED]]
         save_file({"test": np.ascontiguousarray(asked, np.float32)}, draft / "queries.safetensors")
         _write_lines(draft / "documents.jsonl", _moved(run))
         (draft / "README.md").write_text(card(facts), encoding="utf-8")
@@ -282,7 +282,7 @@ def _queries(run: Run) -> list[dict[str, Any]]:
     """Every test query before and after; those that changed most with their results."""
     side, metric = run.ready.sides[TEST], run.options["metric"]
     texts = _texts(run.ready.collection.queries)
-    before, after = (each[metric].per_query for each in (run.before, run.after))
+    before, after = (each[metric].per_query for each in (run.test.before, run.test.after))
     change = np.round(after - before, 12)
     entries = [
         {
@@ -292,26 +292,19 @@ def _queries(run: Run) -> list[dict[str, Any]]:
             "after": float(new),
             "answers": side.labels[number],
         }
-        for number, old, new in zip(run.before.query.tolist(), before, after, strict=True)
+        for number, old, new in zip(run.test.before.query.tolist(), before, after, strict=True)
     ]
     order = np.argsort(-change, kind="stable")
     shown = [place for place in [*order[:_SHOWN], *order[::-1][:_SHOWN]] if change[place] != 0]
-    if shown:
-        asked = unit_rows(side.vectors[run.before.query[shown]])
-        for name, documents in (
-            ("top_before", run.ready.documents),
-            ("top_after", run.patch.over(run.ready.documents)),
-        ):
-            for place, top in zip(shown, _search(documents, asked, run.patch.similarity), strict=True):
-                entries[place][name] = top
+    for place in shown:
+        entries[place]["top_before"] = _ids(run, run.test.top_before[place])
+        entries[place]["top_after"] = _ids(run, run.test.top_after[place])
     return entries
 
 
-def _search(documents: Corpus, queries: Floats, similarity: str) -> list[list[Any]]:
-    reader = Reader(documents)
-    engine = pick("auto", float(len(queries)) * reader.rows * reader.dim)
-    found = nearest(reader, queries, _TOP, cosine=similarity == "cosine", engine=engine)
-    return [reader.ids(rows) for rows in found.row]
+def _ids(run: Run, rows: Ints) -> list[Hashable]:
+    """The ids of the first results of a query."""
+    return [run.ready.documents.ids[row] for row in rows[:_TOP].tolist() if row >= 0]
 
 
 def _moved(run: Run) -> list[dict[str, Any]]:

@@ -36,7 +36,7 @@ def evaluate(options: argparse.Namespace) -> None:
     """Measure the test side of a collection, with or without a run over it."""
     from nudgevec import run
     from nudgevec.errors import NudgeWarning
-    from nudgevec.evaluate import evaluate as measure
+    from nudgevec.evaluation import evaluate as measure
     from nudgevec.metrics import USUAL
 
     facts: dict[str, Any] = {}

@@ -72,8 +72,11 @@ def norms(vectors: Array) -> Floats:
 
 
 def compilable(vectors: Array) -> Array:
-    """Return the rows as a C-contiguous float32 or float64 array, which compiled loops can read, without rounding."""
-    return np.ascontiguousarray(vectors, np.float32 if vectors.dtype == np.float16 else None)
+    """Return vectors as float32 or float64 in a C-contiguous, writeable array, without rounding.
+
+    So there are two versions of every compiled loop, and not one for every layout of memory.
+    """
+    return np.require(vectors, np.float32 if vectors.dtype == np.float16 else None, ["C", "W"])
 
 
 def scaled_queries(queries: Array) -> Floats:

@@ -91,7 +91,7 @@ def top_k(blocks: Iterable[Block], queries: Floats, k: int, *, cosine: bool, flo
         for block in blocks:
             filtered, divisor = filter_of(block, cosine), divisors(block, cosine)
             _add_block(queries, fast, batch, block, single(block.vectors), filtered, divisor, floor, found)
-    _sort(found)
+    sort(found)
     return found
 
 
@@ -154,6 +154,16 @@ def _add_to_batch(queries, fast, begin, end, block, block32, filtered, divisor, 
 
 
 @njit(cache=True)
+def add_pairs(queries, block, divisor, query, position, floor, found):  # type: ignore[no-untyped-def]
+    """Add some (query, document) pairs of a block to the heaps; ``position`` is that of the document in the block."""
+    for pair in range(len(query)):
+        i, j = query[pair], position[pair]
+        score = dot(queries[i], block.vectors[j]) / divisor[j]
+        if score >= floor[i]:
+            add(found, i, block.first + j, score)
+
+
+@njit(cache=True)
 def add(found, i, row, score):  # type: ignore[no-untyped-def]
     """Put a document into the heap of query i if it is better than the worst there."""
     if _before(score, row, found.scores[i, 0], found.rows[i, 0]):
@@ -186,14 +196,15 @@ def _replace_worst(found, i, size, score, row):  # type: ignore[no-untyped-def]
 
 
 @njit(parallel=True, cache=True)
-def _sort(found):  # type: ignore[no-untyped-def]
+def sort(found):  # type: ignore[no-untyped-def]
+    """Sort every heap in place, best first."""
     for i in prange(len(found.rows)):
         _sort_heap(found, i)
 
 
 @njit(cache=True)
 def _sort_heap(found, i):  # type: ignore[no-untyped-def]
-    """Sort a heap in place, best first: its worst entry goes to the end of what is left, again and again."""
+    """Sort a heap in place: its worst entry goes to the end of what is left, again and again."""
     for size in range(found.rows.shape[1] - 1, 0, -1):
         score, row = found.scores[i, size], found.rows[i, size]
         found.scores[i, size], found.rows[i, size] = found.scores[i, 0], found.rows[i, 0]

@@ -9,22 +9,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.arithmetic.parallel import everywhere
-from nudgevec.arithmetic.rows import Array, Ints, rows_of
-from nudgevec.corpus.base import as_matrix, rows_among
+from nudgevec.arrays import Array, as_ids, as_matrix
+from nudgevec.corpus.base import rows_of
 from nudgevec.errors import VectorError
 
-# Blocks of an array: this many bytes by default, of a memory-mapped file (which are brought in) and at most.
-_BLOCK_BYTES = 96 << 20
-_MAPPED_BLOCK_BYTES = 32 << 20
-_LARGEST_BLOCK = 128 << 20
-# One row of a memory-mapped file can bring in megabytes of neighbours.
-_ROWS_BETWEEN_RELEASES = 64
+_BLOCK_BYTES = 32 << 20
 
 
 class ArrayCorpus:
-    """An (n, d) array of float16, float32 or float64, with or without ids.
+    """An array of vectors, with or without ids.
 
+    Parameters
+    ----------
+    vectors : array_like of shape (n, d)
+        float16, float32 or float64; a NumPy array (also memory-mapped), a tensor, nested lists, a data frame.
+    ids : sequence, optional
+        One id per row. Without ids, documents are named by their rows.
+    block_rows : int, optional
+        Rows per block; about 32 MB by default.
+
+    Examples
+    --------
     >>> corpus = ArrayCorpus(np.eye(2, dtype=np.float32), ids=["a", "b"])
     >>> corpus.take(["b"])
     array([[0., 1.]], dtype=float32)
@@ -33,26 +38,14 @@ class ArrayCorpus:
     random_access = True
 
     def __init__(
-        self,
-        vectors: npt.ArrayLike,
-        ids: Sequence[Hashable] | None = None,
-        block_rows: int | None = None,
+        self, vectors: npt.ArrayLike, ids: Sequence[Hashable] | None = None, block_rows: int | None = None
     ) -> None:
         self.vectors = as_matrix(vectors, "documents")
-        rows = len(self.vectors)
-        if ids is not None and len(ids) != rows:
-            raise VectorError(f"{len(ids)} ids do not match {rows} document vectors")
-        # A copy, by position: some sequences (a pandas Series) would look ids up by label.
-        self._ids = ids if ids is None or isinstance(ids, range) else list(ids)
+        if ids is not None and len(ids) != len(self.vectors):
+            raise VectorError(f"{len(ids)} ids do not match {len(self.vectors)} document vectors")
+        self.ids: Sequence[Hashable] = range(len(self.vectors)) if ids is None else as_ids(ids)
         self._row_of: dict[Hashable, int] | None = None
-        row_bytes = max(1, self.vectors.shape[1] * self.vectors.itemsize)
-        usual = _BLOCK_BYTES if shared_mapping(self.vectors) is None else _MAPPED_BLOCK_BYTES
-        wanted = block_rows or usual // row_bytes
-        self.block_rows = max(1, min(wanted, _LARGEST_BLOCK // row_bytes))
-
-    @property
-    def ids(self) -> Sequence[Hashable]:
-        return range(len(self.vectors)) if self._ids is None else self._ids
+        self.block_rows = block_rows or max(1, _BLOCK_BYTES // max(1, self.vectors.shape[1] * self.vectors.itemsize))
 
     @property
     def dim(self) -> int:
@@ -62,59 +55,48 @@ class ArrayCorpus:
         return len(self.vectors)
 
     def __getitem__(self, rows: Any) -> Any:
-        """The vectors of these rows, as of an array."""
+        """Return the vectors of these rows, as of an array."""
         return self.vectors[rows]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.array(self.vectors, dtype) if copy else np.asarray(self.vectors, dtype)
 
     def __repr__(self) -> str:
-        named = "by row" if self._ids is None else f"with ids like {self._ids[0]!r}" if len(self) else "empty"
+        named = "by row" if isinstance(self.ids, range) else f"with ids like {self.ids[0]!r}" if len(self) else "empty"
         return f"ArrayCorpus({len(self)} documents of {self.dim} dimensions, {named})"
 
     def take(self, ids: Sequence[Hashable]) -> Array:
-        if self._ids is None:
-            return self.take_rows(rows_among(ids, len(self)))
-        if self._row_of is None:
-            self._row_of = {key: row for row, key in enumerate(self._ids)}
-        return self.take_rows(np.array([self._row_of[key] for key in ids], dtype=np.int64))
-
-    def take_rows(self, rows: Ints) -> Array:
-        """The vectors of these rows."""
+        if isinstance(self.ids, range):
+            rows = rows_of(ids, len(self))
+        else:
+            self._row_of = self._row_of or {key: row for row, key in enumerate(self.ids)}
+            rows = np.array([self._row_of[key] for key in ids], dtype=np.int64)
         taken = np.empty((len(rows), self.dim), self.vectors.dtype)
-        if shared_mapping(self.vectors) is None:
-
-            def copy(part: slice) -> None:
-                rows_of(self.vectors, rows[part], taken[part])
-
-            everywhere(copy, len(rows))
-            return taken
-        for start in range(0, len(rows), _ROWS_BETWEEN_RELEASES):
-            some = slice(start, start + _ROWS_BETWEEN_RELEASES)
-            taken[some] = self.vectors[rows[some]]
-            self._release()
+        for begin in range(0, len(rows), self.block_rows):
+            part = slice(begin, begin + self.block_rows)
+            taken[part] = self.vectors[rows[part]]
+            self._release_pages()
         return taken
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        for start in range(0, len(self.vectors), self.block_rows):
-            stop = start + self.block_rows
-            yield self.ids[start:stop], self.vectors[start:stop]
-            self._release()
+        for begin in range(0, len(self), self.block_rows):
+            end = begin + self.block_rows
+            yield self.ids[begin:end], self.vectors[begin:end]
+            self._release_pages()
 
-    def _release(self) -> None:
-        """Hand back the pages of a memory-mapped file: they stay in the system's file cache, but stop
-        counting as ours."""
-        mapping = shared_mapping(self.vectors)
+    def _release_pages(self) -> None:
+        """Stop counting the pages of a memory-mapped file as ours; they stay in the file cache of the system."""
+        mapping = _mapping_of(self.vectors)
         if mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
             mapping.madvise(mmap.MADV_DONTNEED)
 
 
-def shared_mapping(vectors: Array) -> mmap.mmap | None:
-    """The file mapping behind a memory-mapped array, when dropping its pages loses nothing."""
+def _mapping_of(vectors: Array) -> mmap.mmap | None:
+    """Return the file mapping behind a memory-mapped array, if dropping its pages loses nothing."""
     base: Any = vectors
     while base is not None:
         if isinstance(base, np.memmap) and isinstance(base.base, mmap.mmap):
-            # Copy-on-write pages ("c") exist nowhere else and must stay.
+            # Copy-on-write pages (mode "c") exist nowhere else.
             return base.base if base.mode in ("r", "r+") else None
         base = getattr(base, "base", None)
     return None

@@ -1,8 +1,4 @@
-"""A folder of Parquet files as a corpus.
-
-Vectors are a column of lists, equally long, of float16, float32 or float64; ids any column of strings or whole
-numbers. Lists of a fixed size (FixedSizeList) are read fastest: see ``row_group``.
-"""
+"""Parquet files as a corpus."""
 
 from __future__ import annotations
 
@@ -10,31 +6,38 @@ import os
 import re
 from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
-from itertools import accumulate, groupby
+from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nudgevec.arithmetic.rows import Array, Ints
-from nudgevec.corpus.base import rows_among
-from nudgevec.corpus.parquet_pages import reading
-from nudgevec.corpus.row_group import SMALL_SHARE, VectorColumn, column_type
+from nudgevec.arrays import Array
+from nudgevec.corpus.base import rows_of
 from nudgevec.errors import MissingExtraError, VectorError
 
-# Bytes of a block by default, and those that PyArrow reads at a time, instead of a whole row group.
-_BLOCK_BYTES = 6 << 20
-_READ_BYTES = 1 << 20
+_BLOCK_BYTES = 8 << 20
 
 
 class ParquetCorpus:
-    """Documents in one Parquet file, or in those of a folder (``*.parquet``), by the order of their names: ``part-2``
-    comes before ``part-10``.
+    """Documents in a Parquet file, or in the ``*.parquet`` files of a folder.
 
-    ``id_column=None`` names documents by their row, counted through all files. ``block_rows`` are read at a time; about
-    6 MB by default.
+    Vectors are a column of equally long lists of float16, float32 or float64 (FixedSizeList is read fastest); ids are a
+    column of strings or whole numbers. Files are read in the order of their names, ``part-2`` before ``part-10``.
 
+    Parameters
+    ----------
+    path : path
+        A file or a folder.
+    vector_column : str
+    id_column : str or None
+        None names documents by their row, counted through all files.
+    block_rows : int, optional
+        Rows read at a time; about 8 MB by default.
+
+    Examples
+    --------
     >>> import tempfile, pyarrow, pyarrow.parquet
     >>> vectors = pyarrow.array([[0.0, 1.0], [1.0, 0.0]], pyarrow.list_(pyarrow.float32(), 2))
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -44,6 +47,8 @@ class ParquetCorpus:
     array([[1., 0.]], dtype=float32)
     """
 
+    random_access = False
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -51,33 +56,24 @@ class ParquetCorpus:
         id_column: str | None = "id",
         block_rows: int | None = None,
     ) -> None:
-        try:
-            import pyarrow.parquet as parquet
-        except ImportError:
-            raise MissingExtraError("reading Parquet files", "parquet") from None
-        # Files are opened again later on, by their names.
+        # A later change of the working folder must not matter.
         self.path = Path(path).absolute()
-        self.columns: list[VectorColumn] = []
-        ids: list[Hashable] = []
-        for name in _files(self.path):
-            with reading(name):
-                file = parquet.ParquetFile(name, pre_buffer=False, buffer_size=_READ_BYTES)
-                self.columns.append(VectorColumn(file, name, vector_column))
-                if id_column is not None:
-                    ids += _ids(file, name, id_column)
-        first = next((column for column in self.columns if column.dim), self.columns[0])
-        for column in self.columns:
-            # A file without rows need not tell how long they would be.
-            if (column.dim or first.dim, column.dtype) != (first.dim, first.dtype):
+        self._column = vector_column
+        self.files = [_File(name, vector_column) for name in _names(self.path)]
+        first = next((file for file in self.files if file.dim), self.files[0])
+        for file in self.files:
+            # An empty file need not know the length of its vectors.
+            if (file.dim or first.dim, file.dtype) != (first.dim, first.dtype):
                 raise VectorError(
-                    f"vectors have {first.dim} dimensions ({first.dtype}) in {first.path.name}, but {column.dim} "
-                    f"({column.dtype}) in {column.path.name}; all files of {self.path} need the same"
+                    f"vectors have {first.dim} dimensions ({first.dtype}) in {first.path.name}, but {file.dim} "
+                    f"({file.dtype}) in {file.path.name}; all files of {self.path} need the same"
                 )
         self.dim, self.dtype = first.dim, first.dtype
         self.block_rows = block_rows or max(1, _BLOCK_BYTES // max(1, self.dim * self.dtype.itemsize))
-        self.groups = [group for column in self.columns for group in column.groups]
-        self._first_row = list(accumulate((group.rows for group in self.groups), initial=0))
-        self.ids: Sequence[Hashable] = range(self._first_row[-1]) if id_column is None else ids
+        self._first_row = list(accumulate((file.rows for file in self.files), initial=0))
+        self.ids: Sequence[Hashable] = range(self._first_row[-1])
+        if id_column is not None:
+            self.ids = [key for file in self.files for key in file.ids(id_column)]
         self._row_of: dict[Hashable, int] | None = None
 
     def __len__(self) -> int:
@@ -86,76 +82,160 @@ class ParquetCorpus:
     def __repr__(self) -> str:
         return f"ParquetCorpus({len(self)} documents of {self.dim} dimensions, {str(self.path)!r})"
 
-    @cached_property
-    def random_access(self) -> bool:
-        """Whether single vectors are quick to get, nearly all of them."""
-        slow = sum(group.rows for group in self.groups if group.numbers is None or not group.numbers.quick)
-        return slow <= SMALL_SHARE * len(self)
-
     def take(self, ids: Sequence[Hashable]) -> Array:
         if isinstance(self.ids, range):
-            return self.take_rows(rows_among(ids, len(self)))
-        if self._row_of is None:
-            self._row_of = {key: row for row, key in enumerate(self.ids)}
-        return self.take_rows(np.array([self._row_of[key] for key in ids], dtype=np.int64))
-
-    def take_rows(self, rows: Ints) -> Array:
-        """The vectors of these rows."""
+            rows = rows_of(ids, len(self))
+        else:
+            self._row_of = self._row_of or {key: row for row, key in enumerate(self.ids)}
+            rows = np.array([self._row_of[key] for key in ids], dtype=np.int64)
         order = np.argsort(rows, kind="stable")
         bounds = np.searchsorted(rows[order], self._first_row)
         taken = np.empty((len(rows), self.dim), self.dtype)
-        for number, group in enumerate(self.groups):
+        for number, file in enumerate(self.files):
             here = order[bounds[number] : bounds[number + 1]]
             if len(here):
-                taken[here] = group.take(rows[here] - self._first_row[number], self.block_rows)
+                taken[here] = file.take(rows[here] - self._first_row[number])
         return taken
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        """All documents; the next block is read while the last one is worked on."""
-        start = 0
-        with ThreadPoolExecutor(1) as reader:
-            blocks = self._blocks()
-            coming = reader.submit(next, blocks, None)
+        """Yield all documents; a thread reads the next block while the last one is worked on."""
+        begin = 0
+        with ThreadPoolExecutor(1) as ahead:
+            blocks = (block for file in self.files for block in file.blocks(self.block_rows))
+            coming = ahead.submit(next, blocks, None)
             while (block := coming.result()) is not None:
-                coming = reader.submit(next, blocks, None)
-                yield self.ids[start : start + len(block)], block
-                start += len(block)
-
-    def _blocks(self) -> Iterator[Array]:
-        for column in self.columns:
-            for decoded, some in groupby(column.groups, lambda group: group.numbers is None):
-                groups = list(some)
-                if decoded:
-                    # All together: blocks need not end where small row groups do.
-                    yield from column.decoded(groups, self.block_rows)
-                    continue
-                for group in groups:
-                    yield from group.blocks(self.block_rows)
+                coming = ahead.submit(next, blocks, None)
+                yield self.ids[begin : begin + len(block)], block
+                begin += len(block)
 
 
-def _files(path: Path) -> list[Path]:
-    """One file, or those of a folder. Other programs leave files there that begin with a dot or an underscore."""
+class _File:
+    """The vector column of one file."""
+
+    def __init__(self, path: Path, column: str) -> None:
+        self.path, self.column = path, column
+        with self._open() as file:
+            self.rows, self._state = file.metadata.num_rows, _state_of(path)
+            import pyarrow
+
+            kind = _column_type(file, path, column)
+            nested = pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)
+            nested = nested or pyarrow.types.is_fixed_size_list(kind)
+            if not nested or not pyarrow.types.is_floating(kind.value_type):
+                raise VectorError(f"column {column!r} of {path} is {kind}; vectors are lists of floats")
+            self.dtype = np.dtype(kind.value_type.to_pandas_dtype())
+            self.dim = 0
+            if pyarrow.types.is_fixed_size_list(kind):
+                self.dim = kind.list_size
+            elif self.rows:
+                batch = next(file.iter_batches(1, columns=[column]))
+                self.dim = len(batch.column(0)[0].as_py() or [])
+
+    def ids(self, column: str) -> list[Hashable]:
+        """Return the id column."""
+        import pyarrow
+
+        with self._open() as file:
+            kind = _column_type(file, self.path, column)
+            if pyarrow.types.is_nested(kind):
+                raise VectorError(f"column {column!r} of {self.path} is {kind}; ids are strings or whole numbers")
+            ids: list[Hashable] = file.read([column])[column].to_pylist()
+        if None in ids:
+            raise VectorError(f"row {ids.index(None)} of {self.path} has no id in column {column!r}")
+        return ids
+
+    def blocks(self, block_rows: int) -> Iterator[Array]:
+        """Yield the vectors in blocks."""
+        first = 0
+        with self._open() as file:
+            for batch in file.iter_batches(block_rows, columns=[self.column]):
+                yield self._vectors(batch.column(0), first)
+                first += len(batch)
+
+    def take(self, rows: Any) -> Array:
+        """Return the vectors of some rows, reading the row groups that hold them."""
+        taken = np.empty((len(rows), self.dim), self.dtype)
+        with self._open() as file:
+            groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+            first = np.append(0, np.cumsum(groups))
+            group_of = np.searchsorted(first, rows, side="right") - 1
+            for group in np.unique(group_of):
+                here = np.flatnonzero(group_of == group)
+                begin = int(first[group])
+                for batch in file.iter_batches(row_groups=[int(group)], columns=[self.column]):
+                    inside = here[(rows[here] >= begin) & (rows[here] < begin + len(batch))]
+                    if len(inside):
+                        taken[inside] = self._vectors(batch.column(0), begin)[rows[inside] - begin]
+                    begin += len(batch)
+        return taken
+
+    def _vectors(self, column: Any, first: int) -> Array:
+        """Return a column of lists as a matrix; ``first`` is the row of the first one."""
+        import pyarrow
+
+        missing = np.flatnonzero(np.asarray(column.is_null())) if column.null_count else []
+        if len(missing):
+            raise VectorError(f"row {first + missing[0]} of {self.path} has no vector in column {self.column!r}")
+        if not pyarrow.types.is_fixed_size_list(column.type):
+            lengths = np.diff(np.asarray(column.offsets))
+            odd = np.flatnonzero(lengths != self.dim)
+            if len(odd):
+                raise VectorError(
+                    f"row {first + odd[0]} of {self.path} has a vector of {lengths[odd[0]]} dimensions, "
+                    f"and the first one has {self.dim}"
+                )
+        # Missing numbers become NaN, which is refused like any other.
+        return column.flatten().to_numpy(zero_copy_only=False).astype(self.dtype, copy=False).reshape(-1, self.dim)
+
+    @contextmanager
+    def _open(self) -> Iterator[Any]:
+        try:
+            import pyarrow.parquet as parquet
+        except ImportError:
+            raise MissingExtraError("reading Parquet files", "parquet") from None
+        if hasattr(self, "_state") and _state_of(self.path) != self._state:
+            raise VectorError(f"{self.path} changed since it was opened: open it again")
+        with reading(self.path), parquet.ParquetFile(self.path, pre_buffer=False) as file:
+            yield file
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise what PyArrow finds wrong with a file as an error that names it."""
+    import pyarrow
+
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError) as error:
+        raise VectorError(f"{path} cannot be read: {error}") from None
+
+
+def _state_of(path: Path) -> tuple[int, ...] | None:
+    """Return what changes when a file is replaced or written to."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _column_type(file: Any, path: Path, column: str) -> Any:
+    names = file.schema_arrow.names
+    if column not in names:
+        raise VectorError(f"{path} has no column {column!r}; it has {', '.join(names)}")
+    return file.schema_arrow.field(column).type
+
+
+def _names(path: Path) -> list[Path]:
+    """Return the file, or the files of a folder, without those of other programs that begin with a dot or underscore."""
     names = [path]
     if path.is_dir():
-        names = [each for each in path.glob("*.parquet") if not each.name.startswith((".", "_"))]
+        names = [name for name in path.glob("*.parquet") if not name.name.startswith((".", "_"))]
         if not names:
             raise VectorError(f"there are no Parquet files in {path}: they are looked for as *.parquet, right there")
     if not names[0].is_file():
         raise VectorError(f"there is no file or folder {path}")
-    return sorted(names, key=lambda each: [int(part) if part.isdigit() else part for part in _NUMBERS.split(each.name)])
+    return sorted(names, key=lambda name: [int(part) if part.isdigit() else part for part in _DIGITS.split(name.name)])
 
 
-_NUMBERS = re.compile(r"([0-9]+)")
-
-
-def _ids(file: Any, path: Path, column: str) -> list[Hashable]:
-    """All ids of a file."""
-    import pyarrow
-
-    kind = column_type(file, path, column)
-    if pyarrow.types.is_nested(kind):
-        raise VectorError(f"column {column!r} of {path} is {kind}; ids are strings or whole numbers")
-    ids: list[Hashable] = file.read([column])[column].to_pylist()
-    if None in ids:
-        raise VectorError(f"row {ids.index(None)} of {path} has no id in column {column!r}")
-    return ids
+_DIGITS = re.compile(r"([0-9]+)")

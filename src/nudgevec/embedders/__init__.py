@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from nudgevec.arithmetic.rows import Array
+from nudgevec.arrays import Array
 from nudgevec.collection import Collection, Items
 from nudgevec.corpus import Corpus
 from nudgevec.embedders.cache import Cache

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from nudgevec.arithmetic.rows import Array
+from nudgevec.arrays import Array
 from nudgevec.errors import VectorError
 from nudgevec.folders import cache_folder
 from nudgevec.progress import Progress

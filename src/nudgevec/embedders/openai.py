@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nudgevec.arithmetic.rows import Array
+from nudgevec.arrays import Array
 from nudgevec.errors import VectorError
 from nudgevec.remote import post, shown
 

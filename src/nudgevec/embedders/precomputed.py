@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nudgevec.arithmetic.rows import Array
+from nudgevec.arrays import Array
 from nudgevec.collection import Collection, Items
 from nudgevec.errors import OptionError, VectorError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nudgevec.arithmetic.rows import Array
+from nudgevec.arrays import Array
 from nudgevec.errors import MissingExtraError, VectorError
 
 # (documents, queries): what models were trained to see before a text, where they do not say so themselves.

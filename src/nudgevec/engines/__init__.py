@@ -1,49 +1,72 @@
-"""Engines: where the large products are computed.
+"""Engines: where the large products run.
 
-An engine only filters: of all (query, document) scores it finds those that may exceed a floor, fast and in
-low precision, and never misses one. What it lets through is scored again in float64 by the caller, so every
-engine gives the same answer.
+An engine has a name and two pure functions on arrays: ``top_k``, the scan of a shard, and ``scores``, a float32 product.
+All decisions rest on the exact score (``core.exact.dot``), so every engine gives the same answer.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from importlib.util import find_spec
+from typing import Any, Protocol, runtime_checkable
 
-from nudgevec.engines.base import Engine
-from nudgevec.engines.numpy_engine import NumpyEngine
+from nudgevec.arrays import Floats, Singles
+from nudgevec.core.scan import Block, TopK
 from nudgevec.errors import OptionError
+from nudgevec.registry import Registry
 
-ENGINES = ("auto", "numpy", "torch")
-
-
-def pick(name: str, work: float) -> Engine:
-    """The engine of that name; ``"auto"`` weighs what is installed against the work (in multiplications)."""
-    if name not in ENGINES:
-        raise OptionError(f"unknown engine {name!r}: use one of {', '.join(ENGINES)}")
-    if name == "torch" or (name == "auto" and _torch_pays(work)):
-        return _torch_engine()
-    return NumpyEngine()
+ENGINES: Registry[Any] = Registry(
+    "engine", {"cpu": "nudgevec.engines.cpu:CpuEngine", "torch": "nudgevec.engines.torch:TorchEngine"}
+)
+# Multiplications that a GPU saves more time on than PyTorch takes to be imported.
+_WORTH_TORCH = 2e12
+_WORTH_IMPORTED_TORCH = 2e10
 
 
-def _torch_engine() -> Engine:
-    """PyTorch on the GPU where there is one, else on the CPU."""
-    from nudgevec.engines.pytorch import import_torch
+@runtime_checkable
+class Engine(Protocol):
+    """Where the large products run."""
 
-    if import_torch().cuda.is_available():
-        from nudgevec.engines.device_engine import DeviceEngine
+    name: str
 
-        return DeviceEngine()
-    from nudgevec.engines.torch_engine import TorchEngine
+    def top_k(
+        self, blocks: Iterable[Block], queries: Floats, k: int, *, cosine: bool, floor: Floats | None = None
+    ) -> TopK:
+        """Find the k best documents of every query; see ``core.scan.top_k``."""
 
-    return TorchEngine()
+    def scores(self, queries: Singles, vectors: Singles) -> Singles:
+        """Return the float32 inner products of all queries with all vectors."""
 
 
-def _torch_pays(work: float) -> bool:
-    """PyTorch is several times as fast where there is a GPU and about twice as fast where the CPU multiplies 8 bits. It
-    takes seconds to import."""
-    if work < (2e10 if "torch" in sys.modules else 2e12) or find_spec("torch") is None:
+def check_engine(engine: str | Engine) -> None:
+    """Raise OptionError for an engine that does not exist."""
+    if isinstance(engine, str) and engine != "auto" and engine not in ENGINES:
+        raise OptionError(f"unknown engine {engine!r}: use one of {', '.join(['auto', *ENGINES])}")
+
+
+def pick(engine: str | Engine, work: float) -> Engine:
+    """Return an engine.
+
+    Parameters
+    ----------
+    engine : str or Engine
+        A name, an engine, or "auto": PyTorch where there is a GPU and enough work, the CPU otherwise.
+    work : float
+        How many multiplications there are to do.
+    """
+    check_engine(engine)
+    if not isinstance(engine, str):
+        return engine
+    if engine == "auto":
+        engine = "torch" if _gpu_pays(work) else "cpu"
+    made: Engine = ENGINES[engine]()
+    return made
+
+
+def _gpu_pays(work: float) -> bool:
+    if work < (_WORTH_IMPORTED_TORCH if "torch" in sys.modules else _WORTH_TORCH) or find_spec("torch") is None:
         return False
-    from nudgevec.engines.pytorch import import_torch, multiplies_integers
+    import torch
 
-    return bool(import_torch().cuda.is_available()) or multiplies_integers()
+    return bool(torch.cuda.is_available())

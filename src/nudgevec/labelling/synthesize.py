@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nudgevec.arithmetic.rows import Array, unit_rows
+from nudgevec.arrays import Array
 from nudgevec.corpus import ArrayCorpus, Reader
+from nudgevec.core.exact import scaled_queries
 from nudgevec.engines import pick
 from nudgevec.errors import OptionError, RemoteError
 from nudgevec.labelling.log import SYNTHETIC, Event, LabelLog
 from nudgevec.progress import Progress
 from nudgevec.remote import post, shown
-from nudgevec.scan.nearest import nearest
 from nudgevec.split import normalised
 
 PROMPT = """Below is a document from a collection that people search. Write {n} different search queries in {language}
@@ -178,6 +178,8 @@ def _round_trip(
     real = np.flatnonzero(vectors.any(axis=1))
     if len(real) == 0:
         return []
+    queries = scaled_queries(vectors[real])
     engine = pick("auto", float(len(real)) * reader.rows * reader.dim)
-    found = usable[nearest(reader, unit_rows(vectors[real]), top, cosine=True, engine=engine).row]
+    best = engine.top_k(reader.blocks(cosine=True), queries, min(top, reader.rows), cosine=True)
+    found = usable[best.rows]
     return [pairs[place] for place, rows in zip(real.tolist(), found, strict=True) if pairs[place][0] in rows]

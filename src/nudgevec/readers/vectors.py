@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from nudgevec.arithmetic.rows import Array
+from nudgevec.arrays import Array
 from nudgevec.collection import Collection, Items, collected
-from nudgevec.corpus.parquet_pages import reading
+from nudgevec.corpus.parquet import reading
 from nudgevec.errors import InputError, MissingExtraError
 from nudgevec.readers import qrels
 

@@ -19,8 +19,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.arithmetic.parallel import slices
-from nudgevec.arithmetic.rows import Array
+from nudgevec.arrays import Array, slices
 from nudgevec.corpus import Corpus, Reader
 from nudgevec.errors import NudgeError, NudgeWarning, OptionError, StoreError
 from nudgevec.patch import Patch, Patched

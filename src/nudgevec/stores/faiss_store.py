@@ -17,8 +17,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from nudgevec.arithmetic.parallel import slices
-from nudgevec.arithmetic.rows import Array
+from nudgevec.arrays import Array, slices
 from nudgevec.errors import MissingExtraError, OptionError, StoreError
 from nudgevec.folders import replaced
 from nudgevec.stores.address import Address

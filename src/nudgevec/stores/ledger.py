@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 import nudgevec
-from nudgevec.arithmetic.rows import Array
+from nudgevec.arrays import Array
 from nudgevec.patch import Patch
 
 _NAMED = 5

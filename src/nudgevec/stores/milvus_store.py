@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from nudgevec.arithmetic.parallel import slices
-from nudgevec.arithmetic.rows import Array
+from nudgevec.arrays import Array, slices
 from nudgevec.errors import MissingExtraError, StoreError
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import told

@@ -15,8 +15,7 @@ from urllib.parse import quote, urlencode
 
 import numpy as np
 
-from nudgevec.arithmetic.parallel import slices
-from nudgevec.arithmetic.rows import Array
+from nudgevec.arrays import Array, slices
 from nudgevec.errors import MissingExtraError, OptionError, StoreError
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import Store, told

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nudgevec.arithmetic.parallel import slices
-from nudgevec.arithmetic.rows import Array
+from nudgevec.arrays import Array, slices
 from nudgevec.errors import OptionError
 from nudgevec.progress import Progress
 from nudgevec.stores.address import Address

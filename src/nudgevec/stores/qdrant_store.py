@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from nudgevec.arithmetic.parallel import slices
-from nudgevec.arithmetic.rows import Array, lengths
+from nudgevec.arrays import Array, slices
+from nudgevec.core.exact import norms
 from nudgevec.errors import MissingExtraError, StoreError
 from nudgevec.stores.address import Address
 from nudgevec.stores.ledger import Ledger
@@ -139,7 +139,7 @@ class QdrantStore(PiecewiseStore):
         vectors = np.array([self._vector(point) for point in points], np.float32)
         if self.slack:
             # A folder gives the lengths that were written, until a vector is updated; a server never does.
-            vectors /= np.maximum(lengths(vectors), np.finfo(np.float32).tiny)[:, None].astype(np.float32)
+            vectors /= np.maximum(norms(vectors), np.finfo(np.float32).tiny)[:, None].astype(np.float32)
         return vectors
 
     def _vector(self, point: Any) -> list[float]:

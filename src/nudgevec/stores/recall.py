@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nudgevec.arithmetic.rows import Array, Floats, lengths
+from nudgevec.arrays import Array, Floats
+from nudgevec.core.exact import norms
 from nudgevec.errors import StoreError
 from nudgevec.progress import Progress
 from nudgevec.stores.base import Store
@@ -46,5 +47,5 @@ def _scores(store: Store, queries: Floats, vectors: Array) -> Floats:
     if store.metric == "l2":
         products -= (wide**2).sum(axis=1) / 2
     elif store.metric != "dot":
-        products /= np.maximum(lengths(wide), np.finfo(np.float64).tiny)
+        products /= np.maximum(norms(wide), np.finfo(np.float64).tiny)
     return products

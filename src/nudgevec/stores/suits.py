@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nudgevec.arithmetic.rows import lengths
+from nudgevec.core.exact import norms
 from nudgevec.errors import StoreError
 from nudgevec.patch import Patch
 
@@ -17,7 +17,7 @@ def check_suits(patch: Patch, where: str, metric: str | None) -> None:
     if patch.similarity == "dot":
         check_dot(where, metric, patch.method)
     if patch.similarity == "cosine" and metric != "cosine":
-        far = np.abs(lengths(patch.before) - 1).max()
+        far = np.abs(norms(patch.before) - 1).max()
         if far > _UNIT:
             raise StoreError(
                 f"{where} {_compares(metric)}, and NUDGE-{patch.method} is right for cosine, or for unit vectors "

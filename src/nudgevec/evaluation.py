@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.arithmetic.rows import Floats, Ints, unit_rows
+from nudgevec.arrays import Floats, Ints
+from nudgevec.core.exact import scaled_queries
+from nudgevec.core.scan import TopK
 from nudgevec.corpus import Corpus, Reader
-from nudgevec.engines import pick
+from nudgevec.engines import Engine, pick
 from nudgevec.errors import LabelError, OptionError
-from nudgevec.labels import read_labels
+from nudgevec.labels import Labels, read_labelled_queries
 from nudgevec.metrics import USUAL, Metric
-from nudgevec.queries import as_queries
-from nudgevec.scan.nearest import nearest
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,59 +90,148 @@ def evaluate(
     labels: Any,
     metrics: Sequence[str] | str = USUAL,
     *,
-    similarity: str = "dot",
+    similarity: str = "cosine",
     confidence: float = 0.95,
     resamples: int = 2000,
     seed: int = 0,
-    engine: str = "auto",
+    engine: str | Engine = "auto",
 ) -> Evaluation:
-    """Score every query against all documents, exactly.
+    """Measure retrieval quality by exact search.
 
-    ``similarity`` is ``"dot"`` (inner product of the vectors as they are) or ``"cosine"``.
+    Equal scores are ranked as trec_eval does: by document id as text, the highest first.
 
+    Parameters
+    ----------
+    documents : array of shape (n, d), or Corpus
+        Document vectors.
+    queries : array of shape (q, d)
+        Query vectors.
+    labels : list or matrix
+        One entry per query: a list of rows (ids where the corpus has ids), a dict row -> grade, or a single row; or a
+        matrix of grades of shape (q, n).
+    metrics : str or sequence of str
+        For example ``"ndcg@10"``.
+    similarity : {"cosine", "dot"}
+        How vectors are compared.
+    confidence : float
+        Of the bootstrap interval of each mean.
+    resamples, seed : int
+        Of the bootstrap.
+    engine : str or Engine
+        Where the scan runs; the result is the same.
+
+    Returns
+    -------
+    Evaluation
+        Mean, confidence interval and per-query values of each metric.
+
+    Raises
+    ------
+    LabelError
+        If a label refers to a document that is not there, or no query has a relevant label.
+
+    Examples
+    --------
     >>> result = evaluate(np.eye(2), np.array([[1.0, 0.1]]), [[0]], ["mrr@2"])
     >>> result["mrr@2"].mean
     1.0
     """
-    wanted = [Metric.parse(text) for text in ([metrics] if isinstance(metrics, str) else metrics)]
-    if not wanted:
-        raise OptionError("name at least one metric")
+    wanted = parse_metrics(metrics)
     if similarity not in ("dot", "cosine"):
         raise OptionError(f"similarity must be 'dot' or 'cosine', not {similarity!r}")
     if not 0 < confidence < 1 or resamples < 1:
         raise OptionError("confidence must be between 0 and 1, and resamples at least 1")
     reader = Reader(documents)
-    asked = as_queries(queries, reader.dim, "queries")
-    used, answers = read_labels(labels, len(asked), reader, "queries").answered()
+    vectors, found = read_labelled_queries((queries, labels), reader, "queries")
+    used, relevant = found.relevant()
     if len(used) == 0:
         raise LabelError("queries: none of them has a relevant label; there is nothing to measure")
+    asked = scaled_queries(vectors[used])
+    ranking = Ranking(reader, asked, cosine=similarity == "cosine", engine=engine)
+    rows = ranking.top(max(metric.k for metric in wanted))
+    without = found.n_queries - len(used)
+    return evaluation(rows, asked, used, relevant, wanted, without, confidence, resamples, seed)
 
-    unit = unit_rows(asked.vectors[used])
-    depth = max(metric.k for metric in wanted)
-    found = nearest(
-        reader,
-        unit,
-        depth,
-        cosine=similarity == "cosine",
-        precedence=lambda rows: _trec_order(rows, reader),
-        engine=pick(engine, float(len(unit)) * reader.rows * reader.dim),
+
+def parse_metrics(metrics: Sequence[str] | str) -> list[Metric]:
+    """Read the names of metrics."""
+    wanted = [Metric.parse(text) for text in ([metrics] if isinstance(metrics, str) else metrics)]
+    if not wanted:
+        raise OptionError("name at least one metric")
+    return wanted
+
+
+class Ranking:
+    """The best documents of some queries, in the order of trec_eval."""
+
+    def __init__(self, reader: Reader, queries: Floats, *, cosine: bool, engine: str | Engine) -> None:
+        self.reader, self.queries, self.cosine = reader, queries, cosine
+        self.engine = pick(engine, float(len(queries)) * reader.rows * reader.dim)
+
+    def top(self, k: int, known: TopK | None = None) -> Ints:
+        """Return the rows of the k best documents of every query; -1 fills lists that are too short.
+
+        ``known`` are the k + 1 best or more, if a scan has found them already.
+        """
+        found = self._search(np.arange(len(self.queries)), k + 1) if known is None else known
+        rows, width = np.full((len(self.queries), k), -1, np.int64), found.rows.shape[1]
+        here = np.arange(len(self.queries))
+        while len(here):
+            # Where the last of the list and the first behind it are tied, the order of ids decides which is in it.
+            behind = found.scores[:, -1]
+            tied = (behind == found.scores[:, k - 1]) & (behind > -np.inf) if width > k else np.zeros(len(here), bool)
+            tied &= width < self.reader.rows
+            for i in np.flatnonzero(~tied):
+                best = self._by_id(found.rows[i], found.scores[i])[:k]
+                rows[here[i], : len(best)] = best
+            here, width = here[tied], min(4 * width, self.reader.rows)
+            found = self._search(here, width)
+        return rows
+
+    def _search(self, which: Ints, k: int) -> TopK:
+        k = min(k, self.reader.rows)
+        blocks = self.reader.blocks(cosine=self.cosine) if len(which) else ()
+        return self.engine.top_k(blocks, self.queries[which], k, cosine=self.cosine)
+
+    def _by_id(self, rows: Ints, scores: Floats) -> Ints:
+        """Return rows by score, and equal scores by id as text, the highest first."""
+        if not (scores[1:] == scores[:-1]).any():
+            return rows
+        ids = [str(key) for key in self.reader.ids(np.maximum(rows, 0))]
+        order = sorted(range(len(rows)), key=ids.__getitem__, reverse=True)
+        order = sorted(order, key=lambda i: -scores[i])
+        return rows[order]
+
+
+def evaluation(
+    rows: Ints,
+    queries: Floats,
+    used: Ints,
+    relevant: Labels,
+    metrics: Sequence[Metric],
+    without_labels: int,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> Evaluation:
+    """Return the evaluation of rankings: ``rows`` are the best documents of every query."""
+    hit = rows[relevant.query] == relevant.row[:, None]
+    rank = np.where(hit.any(axis=1), hit.argmax(axis=1) + 1, rows.shape[1] + 1)
+    values = np.array(
+        [
+            metric.per_query(relevant.query, rank, metric.shares(relevant.query, relevant.weight), len(used))
+            for metric in metrics
+        ]
     )
-    hit = found.row[answers.query] == answers.row[:, None]
-    rank = np.where(hit.any(axis=1), hit.argmax(axis=1) + 1, depth + 1)
-
-    each = np.empty((len(wanted), len(used)))
-    for number, metric in enumerate(wanted):
-        share = metric.shares(answers.query, answers.weight)
-        each[number] = metric.per_query(answers.query, rank, share, len(used))
-    intervals = _intervals(each, confidence, resamples, seed)
+    intervals = _intervals(values, confidence, resamples, seed)
     scores = {
         str(metric): Score(float(per_query.mean()), *interval, per_query)
-        for metric, per_query, interval in zip(wanted, each, intervals, strict=True)
+        for metric, per_query, interval in zip(metrics, values, intervals, strict=True)
     }
-    what = hashlib.sha256(unit.tobytes())
-    for column in (answers.query, answers.row, answers.weight):
-        what.update(column.tobytes())
-    return Evaluation(scores, used, len(asked) - len(used), what.hexdigest())
+    digest = hashlib.sha256(queries.tobytes())
+    for column in (relevant.query, relevant.row, relevant.weight):
+        digest.update(column.tobytes())
+    return Evaluation(scores, used, without_labels, digest.hexdigest())
 
 
 def compare(
@@ -238,9 +327,3 @@ def _sign_flip(change: Floats, resamples: int, seed: int) -> float:
         signs = 1 - 2.0 * random.integers(0, 2, (min(step, resamples - start), len(moved)))
         extreme += int((np.abs(signs @ moved) >= reached).sum())
     return (extreme + 1) / (resamples + 1)
-
-
-def _trec_order(rows: Ints, reader: Reader) -> Ints:
-    """Sort keys for equal scores: ids as text, the highest first."""
-    names = np.array([str(key) for key in reader.ids(np.maximum(rows, 0))])
-    return -np.unique(names, return_inverse=True)[1].astype(np.int64)

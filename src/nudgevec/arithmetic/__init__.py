@@ -1,1 +1,0 @@
-"""Numbers in arrays: rows and pairs of rows, tables, sorted lists, and the threads and memory to work on them with."""

@@ -1,1 +1,0 @@
-"""Which moving documents can matter, at which angles."""

@@ -1,0 +1,110 @@
+"""PyTorch: products and the filter run on the GPU, exact scores on the CPU.
+
+Blocks are copied to the device one after the other. There a document is dropped where its float32 score plus its error
+bound is below a lower bound of the k-th best score. What is left, a few documents per query and block, comes back and
+gets the same exact score as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from nudgevec.arrays import Floats, Ints, Mask, Singles
+from nudgevec.core.scan import Block, TopK, add_pairs, divisors, empty_top_k, filter_of, single, sort
+from nudgevec.errors import MissingExtraError
+
+
+class TorchEngine:
+    """Runs on a GPU, or on the CPU where there is none.
+
+    Parameters
+    ----------
+    device : str, optional
+        A PyTorch device; the first GPU by default.
+    block_rows : int
+        Documents per product.
+    """
+
+    name = "torch"
+
+    def __init__(self, device: str | None = None, block_rows: int = 1 << 15) -> None:
+        try:
+            import torch
+        except ImportError:
+            raise MissingExtraError("the torch engine", "torch") from None
+        self._torch = torch
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.block_rows = block_rows
+
+    def scores(self, queries: Singles, vectors: Singles) -> Singles:
+        """Return the float32 inner products of all queries with all vectors."""
+        with self._full_precision():
+            product: Singles = (self._put(queries) @ self._put(vectors).T).cpu().numpy()
+        return product
+
+    def top_k(
+        self, blocks: Iterable[Block], queries: Floats, k: int, *, cosine: bool, floor: Floats | None = None
+    ) -> TopK:
+        """Find the k best documents of every query; see ``core.scan.top_k``."""
+        found = empty_top_k(len(queries), k)
+        if k == 0 or len(queries) == 0:
+            return found
+        floor = np.full(len(queries), -np.inf) if floor is None else floor
+        fast = self._put(single(queries))
+        with self._full_precision():
+            for block in blocks:
+                for part in _parts(block, self.block_rows):
+                    threshold = np.maximum(floor, found.scores[:, 0])
+                    query, position = self._candidates(fast, part, k, cosine, threshold)
+                    add_pairs(queries, part, divisors(part, cosine), query, position, floor, found)
+        sort(found)
+        return found
+
+    def _candidates(self, queries: Any, block: Block, k: int, cosine: bool, threshold: Floats) -> tuple[Ints, Ints]:
+        """Return the (query, position) pairs of a block that may be among the k best."""
+        torch = self._torch
+        filtered = filter_of(block, cosine)
+        error, keep = self._put(filtered.error), self._put(block.keep)
+        scores = (queries @ self._put(single(block.vectors)).T) * self._put(filtered.scale)
+        scores = torch.where(keep, scores, -torch.inf)
+        # The k-th largest lower bound in the block: at least k documents score as much.
+        bound = self._put(_rounded_down(threshold))
+        if len(block.vectors) >= k:
+            lower = torch.nan_to_num(scores - error, nan=-torch.inf)
+            bound = torch.maximum(bound, lower.topk(k, dim=1, sorted=False).values.amin(dim=1))
+        below = scores + error < bound[:, None]
+        pairs = torch.nonzero(~below & keep).cpu().numpy()
+        return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
+
+    def _put(self, array: Singles | Mask) -> Any:
+        return self._torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self.device)
+
+    def _full_precision(self) -> Any:
+        """Return a context without TF32, whose errors exceed the error bound."""
+        return _full_precision(self._torch)
+
+
+class _full_precision:
+    def __init__(self, torch: Any) -> None:
+        self._settings = torch.backends.cuda.matmul
+
+    def __enter__(self) -> None:
+        self._before = self._settings.allow_tf32
+        self._settings.allow_tf32 = False
+
+    def __exit__(self, *_: object) -> None:
+        self._settings.allow_tf32 = self._before
+
+
+def _parts(block: Block, rows: int) -> Iterator[Block]:
+    for begin in range(0, len(block.vectors), rows):
+        part = slice(begin, begin + rows)
+        yield Block(block.first + begin, block.vectors[part], block.lengths[part], block.keep[part])
+
+
+def _rounded_down(values: Floats) -> Singles:
+    single = values.astype(np.float32)
+    return np.where(single > values, np.nextafter(single, np.float32(-np.inf)), single).astype(np.float32)

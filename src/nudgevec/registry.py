@@ -1,0 +1,65 @@
+"""Names of metrics, stores, embedders and engines, with those that other packages add.
+
+A package adds its own by an entry point in the group ``nudgevec.metrics``, ``nudgevec.stores``, ``nudgevec.embedders``
+or ``nudgevec.engines``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+Entry = TypeVar("Entry")
+
+
+class Registry(Mapping[str, Entry], Generic[Entry]):
+    """A mapping from names to objects.
+
+    Parameters
+    ----------
+    kind : str
+        What the objects are, for example "metric"; entry points are in the group ``nudgevec.<kind>s``.
+    builtin : dict
+        The objects of this package, or where to import them from when they are asked for: ``"module:name"``.
+
+    Examples
+    --------
+    >>> registry = Registry("number", {"two": 2, "pi": "math:pi"})
+    >>> sorted(registry), registry["two"]
+    (['pi', 'two'], 2)
+    >>> round(registry["pi"], 2)
+    3.14
+    """
+
+    def __init__(self, kind: str, builtin: Mapping[str, Entry | str]) -> None:
+        self.kind = kind
+        self._entries: dict[str, Any] = dict(builtin)
+
+    def register(self, name: str, entry: Entry) -> None:
+        """Add an object under a name."""
+        self._entries[name] = entry
+
+    def __getitem__(self, name: str) -> Entry:
+        if name in self._entries:
+            entry = self._entries[name]
+            if isinstance(entry, str):
+                module, _, attribute = entry.partition(":")
+                entry = self._entries[name] = getattr(import_module(module), attribute)
+            return entry  # type: ignore[no-any-return]
+        return self._added[name].load()  # type: ignore[no-any-return]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries or name in self._added
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._entries, **self._added})
+
+    def __len__(self) -> int:
+        return len({**self._entries, **self._added})
+
+    @cached_property
+    def _added(self) -> dict[str, EntryPoint]:
+        return {point.name: point for point in entry_points(group=f"nudgevec.{self.kind}s")}

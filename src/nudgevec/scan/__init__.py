@@ -1,1 +1,0 @@
-"""The scan over the corpus: which documents at rest can matter."""

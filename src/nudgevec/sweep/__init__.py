@@ -1,1 +1,0 @@
-"""From what can matter to the exact curve of a metric, and the choice of a step."""

@@ -1,0 +1,490 @@
+"""The tuners: NUDGE-N, NUDGE-M, and the paper's two variants built from the same parts.
+
+A tuner works like a scikit-learn estimator: options in the constructor, data in ``fit``, results in attributes that end
+in an underscore. A second ``fit`` starts afresh.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from nudgevec.arrays import Array, Floats, Ints
+from nudgevec.core.curve import Choice, Curve, choose, curve_of
+from nudgevec.core.exact import compilable, norms, scaled_queries
+from nudgevec.core.paths import Name, Paths, rays, rotations
+from nudgevec.core.pull import Pull, pull
+from nudgevec.core.scan import Block, TopK, empty_top_k, merge
+from nudgevec.core.sweep import Steps, sweep
+from nudgevec.corpus import Corpus, Reader
+from nudgevec.engines import Engine, check_engine, pick
+from nudgevec.errors import LabelError, NotFittedError, NudgeWarning, OptionError, VectorError
+from nudgevec.evaluation import Evaluation, Ranking, evaluation
+from nudgevec.labels import LabelledQueries, Labels, count_shared, read_labelled_queries
+from nudgevec.metrics import USUAL, Metric
+from nudgevec.patch import Patch
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Test:
+    """What ``fit`` measured on test queries. They take no part in tuning."""
+
+    before: Evaluation
+    after: Evaluation
+    top_before: Ints
+    """Rows of the best documents of every query with a relevant label, before and after."""
+    top_after: Ints
+    steps: Steps
+    """The metric of every such query as a function of the step."""
+
+
+class _Queries(NamedTuple):
+    """Queries with at least one relevant label, ready for the scan."""
+
+    vectors: Floats
+    used: Ints
+    """Their numbers among the queries as passed in."""
+    relevant: Labels
+    without_labels: int
+
+
+class Tuner(ABC):
+    """Common parts of all tuners.
+
+    Subclasses say which paths documents take (``_paths``) and how far they may go (``_largest_gamma``).
+    """
+
+    method: ClassVar[str]
+    similarity: ClassVar[str]
+    """How tuned vectors are to be compared: "cosine" or "dot"."""
+    _rotates: ClassVar[bool]
+    _largest_gamma: ClassVar[float]
+
+    gamma_: float
+    curve_: Curve | None
+    choice_: Choice | None
+    steps_: Steps | None
+    test_: Test | None
+    patch_: Patch
+    _results: ClassVar[tuple[str, ...]] = ("gamma_", "curve_", "choice_", "steps_", "test_", "patch_")
+
+    def __init__(
+        self,
+        metric: str = "ndcg@10",
+        *,
+        gamma: float | None = None,
+        guard: float = 1.0,
+        refit: bool = False,
+        engine: str | Engine = "auto",
+    ) -> None:
+        self.metric = metric
+        self.gamma = gamma
+        self.guard = guard
+        self.refit = refit
+        self.engine = engine
+
+    def fit(
+        self,
+        documents: Corpus | npt.ArrayLike,
+        train: LabelledQueries,
+        validation: LabelledQueries | None = None,
+        test: LabelledQueries | None = None,
+    ) -> Self:
+        """Learn the patch from training labels and choose its size on validation labels.
+
+        Parameters
+        ----------
+        documents : array of shape (n, d), or Corpus
+            Document vectors in float16, float32 or float64, in memory or memory-mapped; or a corpus with ids. They are
+            not changed, and read once.
+        train : (query vectors, labels)
+            Labels have one entry per query: a list of rows (ids where the corpus has ids), a dict row -> grade, or a
+            single row; or they are a matrix of grades of shape (queries, documents). Negative grades push documents
+            away. A query vector twice as long pulls twice as hard.
+        validation : (query vectors, labels), optional
+            Needed unless ``gamma`` is given.
+        test : (query vectors, labels), optional
+            Queries to measure the result on, in ``test_``. They take no part in tuning.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        VectorError
+            If vectors are not finite, have no direction, or differ in their dimensions.
+        LabelError
+            If labels refer to documents that are not there, or there are none.
+        OptionError
+            If an option of the tuner is out of its range.
+        """
+        for name in self._results:
+            self.__dict__.pop(name, None)
+        self._check_options(validation is not None)
+        metric, reader = Metric.parse(self.metric), Reader(documents)
+        queries, labels = read_labelled_queries(train, reader, "training queries")
+        if len(labels) == 0:
+            raise LabelError("training queries: none of them has a label; there is nothing to learn from")
+        counts = {"documents": reader.rows, **_counts("train", labels, labels)}
+        held_out: _Queries | None = None
+        if validation is not None:
+            more_queries, more_labels = read_labelled_queries(validation, reader, "validation queries")
+            held_out = _prepared(more_queries, more_labels)
+            counts |= _counts("validation", more_labels, held_out.relevant)
+            counts["validation_queries_in_train"] = count_shared(queries, more_queries)
+        if self.gamma is None and (held_out is None or len(held_out.used) == 0):
+            reason = "none were given" if held_out is None else "none of them has a relevant label"
+            raise LabelError(
+                f"validation queries: {reason}, so no gamma can be chosen; "
+                "hold some labelled queries out, or pass gamma="
+            )
+        tested = None if test is None else _prepared(*read_labelled_queries(test, reader, "test queries"))
+
+        first_pull = last_pull = pull(labels, queries)
+        if self.refit:
+            last_pull = pull(labels.joined(more_labels), np.concatenate([queries.astype(np.float64), more_queries]))
+
+        search = _Search(reader, last_pull.rows, self._rotates, self.engine)
+        swept = held_out if self.gamma is None else None
+        found, found_test = search.scan([swept, tested], metric.k + 1)
+        paths = last_paths = self._paths(first_pull, search.vectors_of(first_pull.rows), reader.name)
+        if self.refit:
+            last_paths = self._paths(last_pull, search.vectors, reader.name)
+
+        curve = choice = steps = None
+        if swept is not None:
+            steps = search.sweep(swept, found, paths, metric)
+            curve = curve_of(steps, paths)
+            choice = choose(curve, steps, paths, self.guard)
+            self._warn_if_refused(choice, curve, metric, len(swept.used))
+        gamma = float(self.gamma) if choice is None else choice.gamma  # type: ignore[arg-type]
+
+        patch = self._patch(reader, last_paths, gamma, metric, counts, curve, choice)
+        result = None
+        if tested is not None:
+            result = search.test(tested, found_test, last_paths, patch, metric)
+        log.debug("%s: gamma %.6g moves %d of %d documents", self.method, gamma, len(patch), reader.rows)
+        self.gamma_, self.curve_, self.choice_, self.steps_, self.test_ = gamma, curve, choice, steps, result
+        self.patch_ = patch
+        return self
+
+    def transform(self, documents: Corpus | npt.ArrayLike) -> Any:
+        """Return a copy of the documents with the patch applied; unmoved rows are bit-identical.
+
+        Returns an array for an array, and an ``ArrayCorpus`` with the same ids for a corpus with ids.
+        """
+        return self.patch_.apply(documents)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the options by name, as scikit-learn does."""
+        return {name: getattr(self, name) for name in self._options()}
+
+    def set_params(self, **options: Any) -> Self:
+        """Set options by name, as scikit-learn does."""
+        for name, value in options.items():
+            if name not in self._options():
+                raise OptionError(f"{type(self).__name__} has no option {name!r}; it has {', '.join(self._options())}")
+            setattr(self, name, value)
+        return self
+
+    @classmethod
+    def _options(cls) -> list[str]:
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._results:
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        options = f"metric={self.metric!r}, gamma={self.gamma}, guard={self.guard}, refit={self.refit}"
+        state = "not fitted"
+        if "patch_" in vars(self):
+            state = f"moves {len(self.patch_)} documents by gamma {self.gamma_:.4g}"
+        return f"{type(self).__name__}({options}): {state}"
+
+    @abstractmethod
+    def _paths(self, pull: Pull, start: Array, name: Name) -> Paths:
+        """Return the paths of the documents that move; ``start`` are the vectors of the pulled rows."""
+
+    def _moved(self, paths: Paths, gamma: float) -> Array:
+        """Return the vectors of the movers after the step."""
+        return paths.moved(gamma)
+
+    def _check_options(self, has_validation: bool) -> None:
+        if self.gamma is not None and not (_is_number(self.gamma) and 0 <= self.gamma <= self._largest_gamma):
+            raise OptionError(
+                f"gamma must be None or a number between 0 and {self._largest_gamma:g}, not {self.gamma!r}"
+            )
+        if not (_is_number(self.guard) and self.guard >= 0):
+            raise OptionError(f"guard must be a number of standard deviations, 0 or more, not {self.guard!r}")
+        if self.refit and not has_validation:
+            raise OptionError("refit=True pulls with the validation labels too, and no validation queries were given")
+        check_engine(self.engine)
+
+    def _warn_if_refused(self, choice: Choice, curve: Curve, metric: Metric, n_queries: int) -> None:
+        if choice.gamma == 0 and choice.best_gamma > 0:
+            message = (
+                f"nothing moves: gamma {choice.best_gamma:.4g} would raise validation {metric} from "
+                f"{curve.at_zero:.4f} to {curve(choice.best_gamma):.4f}, but with {n_queries} validation queries "
+                f"chance could do that (evidence {choice.evidence:.2f}, guard {self.guard:g}); "
+                "hold out more queries, or set guard=0 (--guard 0) to move all the same"
+            )
+            warnings.warn(message, NudgeWarning, stacklevel=3)
+
+    def _patch(
+        self,
+        reader: Reader,
+        paths: Paths,
+        gamma: float,
+        metric: Metric,
+        counts: dict[str, int],
+        curve: Curve | None,
+        choice: Choice | None,
+    ) -> Patch:
+        """Return the rows that change."""
+        after = self._moved(paths, gamma) if gamma > 0 else paths.start
+        odd = np.flatnonzero(~np.isfinite(after).all(axis=1))
+        if len(odd):
+            where = reader.name(int(paths.rows[odd[0]]))
+            raise VectorError(f"{where} would not fit into {after.dtype} after a step of gamma {gamma:g}")
+        changed = (after != paths.start).any(axis=1)
+        distance = np.minimum(paths.phi(gamma), paths.stop) if paths.rotates else np.full(len(paths), gamma)
+        validation = {}
+        if choice is not None:
+            names = ("before", "after", "evidence", "best_gamma")
+            validation = {name: getattr(choice, name) for name in names}
+        return Patch(
+            rows=paths.rows[changed],
+            ids=reader.ids(paths.rows[changed]),
+            before=paths.start[changed],
+            after=after[changed],
+            labels=paths.labels[changed],
+            distance=distance[changed],
+            method=self.method,
+            similarity=self.similarity,
+            gamma=gamma,
+            metric=None if choice is None else str(metric),
+            validation=validation,
+            counts={**counts, "moved": int(changed.sum())},
+            curve=curve,
+        )
+
+
+class NudgeN(Tuner):
+    """NUDGE-N: rotate labelled documents toward their queries, keeping their length.
+
+    For cosine similarity, and for inner product where all vectors have unit length.
+
+    Parameters
+    ----------
+    metric : str
+        The metric to maximise on the validation queries: ``"recall@k"``, ``"capped_recall@k"``, ``"success@k"``,
+        ``"mrr@k"`` or ``"ndcg@k"``.
+    gamma : float, optional
+        Take this step instead of choosing one; no validation queries are needed then.
+    guard : float
+        The gain on the validation queries must exceed this many standard deviations of chance, or nothing moves. 0
+        takes the plain optimum.
+    refit : bool
+        Once gamma is chosen, compute the pull from the training and the validation labels together.
+    engine : str or Engine
+        Where products run: ``"cpu"``, ``"torch"`` or ``"auto"``. The result is the same.
+
+    Attributes
+    ----------
+    gamma_ : float
+        The step, as the paper measures it: |change|^2 <= gamma for unit vectors.
+    patch_ : Patch
+        The moved documents.
+    curve_ : Curve or None
+        The exact validation metric as a function of gamma; None with a fixed gamma.
+    choice_ : Choice or None
+        The chosen plateau, and how strong the evidence for it is.
+    steps_ : Steps or None
+        The metric of every validation query as a function of the step.
+    test_ : Test or None
+        What was measured on the test queries.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> documents = np.eye(3, dtype=np.float32)
+    >>> query = np.array([[0.8, 0.6, 0.0]], dtype=np.float32)
+    >>> tuner = NudgeN(gamma=0.1).fit(documents, train=(query, [[1]]))
+    >>> [int(row) for row in tuner.patch_.rows]
+    [1]
+    """
+
+    method: ClassVar[str] = "N"
+    similarity: ClassVar[str] = "cosine"
+    _rotates: ClassVar[bool] = True
+    _largest_gamma: ClassVar[float] = 4.0
+
+    def _paths(self, pull: Pull, start: Array, name: Name) -> Paths:
+        return rotations(pull, start, name)
+
+
+class NudgeM(Tuner):
+    """NUDGE-M: move labelled documents along a straight ray toward their queries.
+
+    For inner product. Moved vectors change their length, so cosine similarity needs ``NudgeN``. ``gamma_`` is the
+    length of the step. Parameters and attributes are those of ``NudgeN``.
+
+    Examples
+    --------
+    >>> documents, query = np.eye(3), np.array([[0.8, 0.6, 0.0]])
+    >>> NudgeM(gamma=0.5).fit(documents, train=(query, [[1]])).transform(documents)[1].round(3).tolist()
+    [0.4, 1.3, 0.0]
+    """
+
+    method: ClassVar[str] = "M"
+    similarity: ClassVar[str] = "dot"
+    _rotates: ClassVar[bool] = False
+    _largest_gamma: ClassVar[float] = inf
+
+    def _paths(self, pull: Pull, start: Array, name: Name) -> Paths:
+        return rays(pull, start, name)
+
+
+class NudgeMN(NudgeM):
+    """NUDGE-M+N of the paper's ablation: NUDGE-M, then every moved vector is scaled back to its length.
+
+    The step is chosen as for NUDGE-M, so ``curve_`` and ``choice_`` are those of NUDGE-M.
+
+    Examples
+    --------
+    >>> documents, query = np.eye(3), np.array([[0.8, 0.6, 0.0]])
+    >>> NudgeMN(gamma=0.5).fit(documents, train=(query, [[1]])).transform(documents)[1].round(3).tolist()
+    [0.294, 0.956, 0.0]
+    """
+
+    method: ClassVar[str] = "M+N"
+    similarity: ClassVar[str] = "cosine"
+
+    def _moved(self, paths: Paths, gamma: float) -> Array:
+        moved = super()._moved(paths, gamma)
+        length = norms(moved)
+        # A step that ends in the origin leaves no direction: such a document does not move.
+        stays = length <= 1e-12 * paths.length
+        factor = paths.length / np.where(stays, 1.0, length)
+        scaled = (moved * factor[:, None]).astype(moved.dtype)
+        return np.where(stays[:, None], paths.start, scaled)
+
+
+class NudgeNU(NudgeN):
+    """NUDGE-NU of the paper's ablation: no bound, every document goes all the way to its pull.
+
+    Examples
+    --------
+    >>> documents, query = np.eye(3), np.array([[0.8, 0.6, 0.0]])
+    >>> NudgeNU().fit(documents, train=(query, [[1]])).transform(documents)[1].round(3).tolist()
+    [0.8, 0.6, 0.0]
+    """
+
+    method: ClassVar[str] = "NU"
+
+    def __init__(
+        self,
+        metric: str = "ndcg@10",
+        *,
+        gamma: float | None = 4.0,
+        guard: float = 1.0,
+        refit: bool = False,
+        engine: str | Engine = "auto",
+    ) -> None:
+        super().__init__(metric, gamma=gamma, guard=guard, refit=refit, engine=engine)
+
+
+class _Search:
+    """All searching that a fit does: one pass over the documents without training labels, then the labelled ones.
+
+    Documents without a training label never move. Their best for every query are found once (``scan``), and are merged
+    with what the labelled documents reach, unmoved or moved.
+    """
+
+    def __init__(self, reader: Reader, labelled: Ints, cosine: bool, engine: str | Engine) -> None:
+        self.reader, self.labelled, self.cosine, self.engine_option = reader, labelled, cosine, engine
+
+    def scan(self, groups: list[_Queries | None], k: int) -> list[TopK]:
+        """Find the best documents without training labels for every query of every group, in one pass."""
+        k = max(k, 1 + max(Metric.parse(metric).k for metric in USUAL)) if groups[-1] is not None else k
+        self.k = min(k, self.reader.rows)
+        sizes = [0 if group is None else len(group.vectors) for group in groups]
+        queries = np.concatenate([np.empty((0, self.reader.dim)), *(each.vectors for each in groups if each is not None)])
+        self.engine = pick(self.engine_option, float(len(queries)) * self.reader.rows * self.reader.dim)
+        found = empty_top_k(0, self.k)
+        if len(queries):
+            blocks = self.reader.blocks(self.labelled, cosine=self.cosine)
+            found = self.engine.top_k(blocks, queries, self.k, cosine=self.cosine)
+        self.vectors = self.reader.take(self.labelled)
+        ends = np.cumsum(sizes)
+        return [TopK(found.rows[end - n : end], found.scores[end - n : end]) for end, n in zip(ends, sizes, strict=True)]
+
+    def vectors_of(self, rows: Ints) -> Array:
+        """Return the vectors of some labelled documents."""
+        return self.vectors[np.searchsorted(self.labelled, rows)]
+
+    def sweep(self, queries: _Queries, found: TopK, paths: Paths, metric: Metric) -> Steps:
+        """Return the metric of every query as a function of the step."""
+        stays = np.setdiff1d(self.labelled, paths.rows, assume_unique=True)
+        unmoved = merge(found, self._top(queries.vectors, stays, self.vectors_of(stays)))
+        return sweep(paths, queries.vectors, queries.relevant, metric, unmoved, self.engine.scores)
+
+    def test(self, queries: _Queries, found: TopK, paths: Paths, patch: Patch, metric: Metric) -> Test:
+        """Evaluate before and after the patch."""
+        if len(queries.used) == 0:
+            raise LabelError("test queries: none of them has a relevant label; there is nothing to measure")
+        metrics = [Metric.parse(text) for text in dict.fromkeys((str(metric), *USUAL))]
+        k = max(each.k for each in metrics)
+        after = self.vectors.copy()
+        after[np.searchsorted(self.labelled, patch.rows)] = patch.after
+        cosine = patch.similarity == "cosine"
+        results = []
+        for vectors, corpus in ((self.vectors, self.reader.corpus), (after, patch.over(self.reader.corpus))):
+            best = merge(found, self._top(queries.vectors, self.labelled, vectors))
+            ranking = Ranking(Reader(corpus), queries.vectors, cosine=cosine, engine=self.engine)
+            top = ranking.top(k, best if cosine == self.cosine else None)
+            evaluated = evaluation(
+                top, queries.vectors, queries.used, queries.relevant, metrics, queries.without_labels
+            )
+            results.append((evaluated, top))
+        steps = self.sweep(queries, found, paths, metric)
+        return Test(results[0][0], results[1][0], results[0][1], results[1][1], steps)
+
+    def _top(self, queries: Floats, rows: Ints, vectors: Array) -> TopK:
+        """Find the best of these rows."""
+        if len(rows) == 0:
+            return empty_top_k(len(queries), self.k)
+        vectors = compilable(vectors)
+        block = Block(0, vectors, norms(vectors), np.ones(len(rows), np.bool_))
+        best = self.engine.top_k([block], queries, self.k, cosine=self.cosine)
+        return TopK(np.where(best.rows >= 0, rows[best.rows], -1), best.scores)
+
+
+def _prepared(queries: Array, labels: Labels) -> _Queries:
+    used, relevant = labels.relevant()
+    return _Queries(scaled_queries(queries[used]), used, relevant, labels.n_queries - len(used))
+
+
+def _counts(split: str, labels: Labels, used: Labels) -> dict[str, int]:
+    return {
+        f"{split}_queries": labels.n_queries,
+        f"{split}_queries_without_labels": labels.n_queries - len(np.unique(used.query)),
+        f"{split}_labels": len(labels),
+    }
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and isfinite(value)
