@@ -60,7 +60,7 @@ def the_case():
         for (method, spare), runs in peers.items():
             runs.append(measure(task="nudge-ft", method=method, spare=spare, **CASE))
 
-    for engine in ("numpy", "torch"):
+    for engine in ("cpu",):
         run_peers()
         for method, metric in itertools.product("NM", ("capped_recall@1", "ndcg@10", "recall@100", "ndcg@100")):
             options = {"engine": engine, "method": method, "metric": metric}
@@ -126,7 +126,7 @@ def pair(repeat=1, case=CASE, **options):
 def turns_of(metric, case):
     """Pairs of `plain` and of ours, for all engines and methods."""
     runs = []
-    for engine, method in itertools.product(("numpy", "torch"), "NM"):
+    for engine, method in itertools.product(("cpu",), "NM"):
         options = {"engine": engine, "method": method, "metric": metric}
         runs.append([pair(case=case, **options) for _ in range(TURNS)])
     return runs
@@ -182,7 +182,7 @@ def real_sets():
 def growth():
     yield "## Growth"
     yield ""
-    yield "NumPy engine, NDCG@10, beside the peer on both of its paths; first calls. Times are relative to ours for the"
+    yield "CPU engine, NDCG@10, beside the peer on both of its paths; first calls. Times are relative to ours for the"
     yield "first value of a series; exponents are fitted to all of it, and to the last step. On its plain path, whose"
     yield f"memory grows with the documents, the peer is not run with more than {MOST_ON_PLAIN_PATH:,} of them."
     yield ""
@@ -227,7 +227,7 @@ def exponent(values, rows):
 def streaming():
     yield "## From disk"
     yield ""
-    yield "1,000,000 x 384 float32, 1,000 validation queries, NUDGE-N, NDCG@10, NumPy engine, files in the cache."
+    yield "1,000,000 x 384 float32, 1,000 validation queries, NUDGE-N, NDCG@10, CPU engine, files in the cache."
     yield ""
     yield "| source | speed of the in-memory array | memory above inputs, MB |"
     yield "|---|---|---|"

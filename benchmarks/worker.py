@@ -79,7 +79,7 @@ def plain(documents, train, validation):
     return lambda: (queries @ documents.T).max(1)
 
 
-def ours(documents, train, validation, method="N", metric="ndcg@10", engine="numpy", source="array"):
+def ours(documents, train, validation, method="N", metric="ndcg@10", engine="cpu", source="array"):
     import nudgevec
 
     if engine == "torch":

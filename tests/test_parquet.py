@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -241,7 +239,6 @@ def test_damage_in_the_middle_is_named(tmp_path, dictionary):
     documents = np.zeros((400, 16), np.float32)
     write(tmp_path, documents, list(range(400)), files=1, row_group_size=400, use_dictionary=dictionary)
     path = tmp_path / "part-0.parquet"
-    corpus = ParquetCorpus(path)
     column = pq.ParquetFile(path).metadata.row_group(0).column(2)
     end = column.data_page_offset + column.total_compressed_size
     damaged = bytearray(path.read_bytes())

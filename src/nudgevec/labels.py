@@ -176,7 +176,9 @@ def _from_entries(labels: Any, n_queries: int, documents: Documents, what: str) 
     weight = np.ones(len(row))
     if any(isinstance(entry, Mapping) for entry in entries):
         weights = [
-            weight for entry in entries for weight in (entry.values() if isinstance(entry, Mapping) else [1.0] * len(entry))
+            weight
+            for entry in entries
+            for weight in (entry.values() if isinstance(entry, Mapping) else [1.0] * len(entry))
         ]
         weight = _numbers(weights, query, what)
     return query, row, weight

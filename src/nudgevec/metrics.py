@@ -35,7 +35,7 @@ class Definition:
     discount: Callable[[Floats], Floats]
     """The value of every rank up to k."""
     shares: Callable[[Ints, Floats, int], Floats] | None
-    """Weight of every relevant label, from (query, grade, k) with queries sorted; None if only the best label counts."""
+    """Weight of every relevant label from (query, grade, k), queries sorted; None if only the best label counts."""
 
 
 @dataclass(frozen=True)

@@ -422,7 +422,9 @@ class _Search:
         k = max(k, 1 + max(Metric.parse(metric).k for metric in USUAL)) if groups[-1] is not None else k
         self.k = min(k, self.reader.rows)
         sizes = [0 if group is None else len(group.vectors) for group in groups]
-        queries = np.concatenate([np.empty((0, self.reader.dim)), *(each.vectors for each in groups if each is not None)])
+        queries = np.concatenate(
+            [np.empty((0, self.reader.dim)), *(each.vectors for each in groups if each is not None)]
+        )
         self.engine = pick(self.engine_option, float(len(queries)) * self.reader.rows * self.reader.dim)
         found = empty_top_k(0, self.k)
         if len(queries):
@@ -430,7 +432,9 @@ class _Search:
             found = self.engine.top_k(blocks, queries, self.k, cosine=self.cosine)
         self.vectors = self.reader.take(self.labelled)
         ends = np.cumsum(sizes)
-        return [TopK(found.rows[end - n : end], found.scores[end - n : end]) for end, n in zip(ends, sizes, strict=True)]
+        return [
+            TopK(found.rows[end - n : end], found.scores[end - n : end]) for end, n in zip(ends, sizes, strict=True)
+        ]
 
     def vectors_of(self, rows: Ints) -> Array:
         """Return the vectors of some labelled documents."""

@@ -141,7 +141,7 @@ def _data(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--query-prefix", metavar="TEXT", help="put before every query (the model's own by default)")
     verb.add_argument("--seed", type=int, help="of the split, where the data has none (default 0)")
     verb.add_argument("--resplit", action="store_true", help="make the paper's split even where the data has one")
-    verb.add_argument("--engine", default="auto", choices=("auto", "numpy", "torch"), help="where products run")
+    verb.add_argument("--engine", default="auto", choices=("auto", "cpu", "torch"), help="where products run")
     verb.add_argument("--json", action="store_true", help="print JSON")
     verb.add_argument("--quiet", action="store_true", help="no progress bars")
 

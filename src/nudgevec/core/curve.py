@@ -90,10 +90,10 @@ def _plateaus(steps: Steps) -> tuple[Floats, npt.NDArray[np.int64]]:
 def choose(curve: Curve, steps: Steps, paths: Paths, guard: float) -> Choice:
     """Choose the step.
 
-    The highest plateau wins. On it (or them, if several are equally high) the angle farthest from any crossing is taken:
-    the middle of the widest gap. There the value depends least on the last digits of the vectors, and on which of two
-    nearly equal queries happened to be held out. Crossings whose effects cancel in the sum leave no edge on the curve
-    but bound a gap too. Gaps below ``RESOLUTION`` are passed over.
+    The highest plateau wins. On it (or them, if several are equally high) the angle farthest from any crossing is
+    taken: the middle of the widest gap. There the value depends least on the last digits of the vectors, and on which
+    of two nearly equal queries happened to be held out. Crossings whose effects cancel in the sum leave no edge on the
+    curve but bound a gap too. Gaps below ``RESOLUTION`` are passed over.
 
     The guard asks whether the gain over gamma = 0 could be chance. Let d_i be what query i gains. If the step changed
     nothing but luck, each d_i could as well have had the other sign, and sum(d) would vary with standard deviation

@@ -5,14 +5,14 @@ score for a query q is
 
     f_j(phi) = s_j cos(min(phi, theta_j)) + z_j sin(min(phi, theta_j)),    s_j = q.D_j,  z_j = q.Z_j
 
-NUDGE-N rotates the unit vector D_j along its great circle toward the pull G_j and stops there: Z_j is the unit tangent,
-theta_j the angle between D_j and G_j, and gamma = 2 - 2 cos phi is the paper's bound on the squared step. The score of an
-unmoved document is constant: theta = 0.
+NUDGE-N rotates the unit vector D_j along its great circle toward the pull G_j and stops there: Z_j is the unit
+tangent, theta_j the angle between D_j and G_j, and gamma = 2 - 2 cos phi is the paper's bound on the squared step. The
+score of an unmoved document is constant: theta = 0.
 
-NUDGE-M goes along a straight ray, D_j + gamma G_j/|G_j|. Dividing all scores of a query by the same positive number keeps
-its ranking, so the ray belongs to the same family: gamma = scale * tan phi, s_j = q.D_j / scale, z_j = q.G_j/|G_j| and
-theta = pi/2 for all documents; an unmoved one has z = 0. ``scale`` is the median length of the movers, so that nothing
-depends on the unit of the vectors.
+NUDGE-M goes along a straight ray, D_j + gamma G_j/|G_j|. Dividing all scores of a query by the same positive number
+keeps its ranking, so the ray belongs to the same family: gamma = scale * tan phi, s_j = q.D_j / scale,
+z_j = q.G_j/|G_j| and theta = pi/2 for all documents; an unmoved one has z = 0. ``scale`` is the median length of the
+movers, so that nothing depends on the unit of the vectors.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Paths:
         return 2.0 * asin(min(1.0, sqrt(gamma) / 2)) if self.rotates else atan(gamma / self.scale)
 
     def moved(self, gamma: float) -> Array:
-        """Return the movers after a step of gamma, in the type of the corpus; a number that does not fit is infinite."""
+        """Return the movers after a step of gamma, in the type of the corpus; numbers out of its range are infinite."""
         phi, after = self.phi(gamma), np.empty_like(self.start)
         with np.errstate(over="ignore"):
             for begin in range(0, len(self), _ROWS):
@@ -108,8 +108,8 @@ def rotations(pull: Pull, start: Array, name: Name) -> Paths:
     """Return the paths of NUDGE-N, for documents where a rotation toward the pull is defined.
 
     A document stays where it is when its labels cancel, when it already stands at its pull, and when its labels are all
-    positive but the pull points away from it (the paper's rule). With a negative label it rotates even through more than
-    a right angle: that is what pushing away means.
+    positive but the pull points away from it (the paper's rule). With a negative label it rotates even through more
+    than a right angle: that is what pushing away means.
     """
     direction, length, size, toward, away = _tangents(compilable(start), pull.total)
     if not (length > 0).all():
@@ -159,6 +159,8 @@ def rays(pull: Pull, start: Array, name: Name) -> Paths:
     scale = scale or 1.0
     far = np.flatnonzero(length > 1e15 * scale)
     if len(far):
-        raise VectorError(f"documents: {name(int(rows[far[0]]))} is 1e15 times as long as the others; rescale the vectors")
+        raise VectorError(
+            f"documents: {name(int(rows[far[0]]))} is 1e15 times as long as the others; rescale the vectors"
+        )
     direction = pull.total[moves] / size[moves, None]
     return Paths(rows, start[moves], length, direction, np.full(len(rows), pi / 2), pull.labels[moves], False, scale)

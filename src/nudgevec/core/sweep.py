@@ -12,13 +12,13 @@
 4. This changes no rank up to k. Suppose a document below T is ahead of a label somewhere: then the k documents whose
    lower bounds reach T are ahead of the label there as well, and are kept or counted, so its rank is worse than k with
    and without the dropped one. Keeping too many documents changes nothing at all, so bounds need not be tight.
-5. The interval is bisected until few candidates are left. In such a leaf the candidates are scored exactly, in float64,
-   and every label is compared with every other candidate (``_compare``): the angles at which one gets ahead of the other
-   have closed forms. Each changes the label's rank by one, and so the metric (``_walk``).
+5. The interval is bisected until few candidates are left. In such a leaf the candidates are scored exactly, in
+   float64, and every label is compared with every other candidate (``_compare``): the angles at which one gets ahead of
+   the other have closed forms. Each changes the label's rank by one, and so the metric (``_walk``).
 
 A document whose score is within ``TIE`` below that of a label counts as ahead of it (the paper asks for a strict
-inequality). "Ahead" is f_j - f_y + TIE >= 0 at every angle, and a crossing is a root of that function, on the whole path
-of both documents; so neither depends on how the range of angles was bisected.
+inequality). "Ahead" is f_j - f_y + TIE >= 0 at every angle, and a crossing is a root of that function, on the whole
+path of both documents; so neither depends on how the range of angles was bisected.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Steps(NamedTuple):
         before = np.searchsorted(self.phi, phi)
         # The total of a query stays below 2^53 units, so float64 sums of integers are exact here.
         gained = np.bincount(self.query[:before], self.delta[:before].astype(np.float64), len(self.at_zero))
-        return (self.at_zero + gained) * self.unit
+        return np.asarray((self.at_zero + gained) * self.unit, np.float64)
 
 
 def movers_of(paths: Paths) -> Movers:
@@ -248,8 +248,7 @@ def _curves(movers, s32, z32, rows, scores, answers, query, k, end):  # type: ig
     A label that is no mover and not among the best unmoved documents is never in the top k.
     """
     m = len(s32)
-    mover, label, s, z = np.empty(m + len(rows), np.int64), np.empty(m + len(rows), np.int64), np.empty(0), np.empty(0)
-    n = 0
+    mover, label, n = np.empty(m + len(rows), np.int64), np.empty(m + len(rows), np.int64), 0
     for place in range(len(rows)):
         if rows[place] >= 0:
             mover[n], label[n] = -1, -1
@@ -301,7 +300,12 @@ def _gathered(movers, s32, z32, scores, mover, label, listed, base_s, base_z):  
     stop, cos_stop, sin_stop, error = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     for c in range(n):
         j = mover[c] if c >= listed else m
-        stop[c], cos_stop[c], sin_stop[c], error[c] = movers.stop[j], movers.cos_stop[j], movers.sin_stop[j], movers.error[j]
+        stop[c], cos_stop[c], sin_stop[c], error[c] = (
+            movers.stop[j],
+            movers.cos_stop[j],
+            movers.sin_stop[j],
+            movers.error[j],
+        )
         if c < listed:
             s[c] = scores[c]
         else:
@@ -315,8 +319,8 @@ def sweep_query(query, movers, curves, gains, end, leaf):  # type: ignore[no-unt
     n = len(curves.s)
     phi, delta, n_steps, at_zero = np.empty(16), np.empty(16, np.int64), 0, 0
     lower, upper, exact = np.empty(n), np.empty(n), curves.mover < 0
-    # The intervals still to do. Each has candidates, a slice of ``candidates`` that two halves of an interval share, and
-    # ``ahead``, how many documents are ahead of all labels on it and not among the candidates.
+    # The intervals still to do. Each has candidates, a slice of ``candidates`` that two halves of an interval share,
+    # and ``ahead``, how many documents are ahead of all labels on it and not among the candidates.
     candidates = np.empty(2 * n + 64, np.int64)
     candidates[:n] = np.arange(n)
     lows, highs, starts, counts = np.zeros(DEPTH), np.full(DEPTH, end), np.zeros(DEPTH, np.int64), np.full(DEPTH, n)
@@ -374,8 +378,8 @@ def _interval(low, high):  # type: ignore[no-untyped-def]
 def _range(s, z, stop, cos_stop, sin_stop, span):  # type: ignore[no-untyped-def]
     """Return the smallest and largest value of a curve on an interval.
 
-    A sinusoid on less than half a turn has its extremes at the ends of the interval, except where its slope changes sign
-    in between: then one is its amplitude.
+    A sinusoid on less than half a turn has its extremes at the ends of the interval, except where its slope changes
+    sign in between: then one is its amplitude.
     """
     if span.low >= stop:
         value = s * cos_stop + z * sin_stop
@@ -409,10 +413,11 @@ def _bounds(curves, c, span):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _prune(curves, parents, span, k, ahead, lower, upper, kept):  # type: ignore[no-untyped-def]
-    """Write the candidates that can matter on an interval into ``kept``; fill in ``lower`` and ``upper`` of all parents.
+    """Write the candidates that can matter on an interval into ``kept``, and all bounds into ``lower``, ``upper``.
 
-    ``ahead`` other documents are ahead of all labels. Returns the number of candidates kept (0 if no label can be in the
-    top k), and of documents ahead of all labels that are not among them. The module docstring says why this is safe.
+    ``ahead`` other documents are ahead of all labels. Returns the number of candidates kept (0 if no label can be in
+    the top k), and of documents ahead of all labels that are not among them. The module docstring says why this is
+    safe.
     """
     if ahead >= k:
         return 0, ahead

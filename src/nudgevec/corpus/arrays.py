@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.arrays import Array, as_ids, as_matrix
+from nudgevec.arrays import Array, as_ids, as_matrix, slices
 from nudgevec.corpus.base import rows_of
 from nudgevec.errors import VectorError
 
 _BLOCK_BYTES = 32 << 20
+# Reading a row of a memory-mapped file can map megabytes of its neighbours.
+_ROWS_BETWEEN_RELEASES = 64
 
 
 class ArrayCorpus:
@@ -71,9 +73,10 @@ class ArrayCorpus:
         else:
             self._row_of = self._row_of or {key: row for row, key in enumerate(self.ids)}
             rows = np.array([self._row_of[key] for key in ids], dtype=np.int64)
+        if _mapping_of(self.vectors) is None:
+            return self.vectors[rows]
         taken = np.empty((len(rows), self.dim), self.vectors.dtype)
-        for begin in range(0, len(rows), self.block_rows):
-            part = slice(begin, begin + self.block_rows)
+        for part in slices(len(rows), _ROWS_BETWEEN_RELEASES):
             taken[part] = self.vectors[rows[part]]
             self._release_pages()
         return taken

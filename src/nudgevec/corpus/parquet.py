@@ -18,6 +18,8 @@ from nudgevec.corpus.base import rows_of
 from nudgevec.errors import MissingExtraError, VectorError
 
 _BLOCK_BYTES = 8 << 20
+# Read so much at a time instead of a whole column of a row group.
+_READ_BYTES = 1 << 20
 
 
 class ParquetCorpus:
@@ -173,7 +175,7 @@ class _File:
         """Return a column of lists as a matrix; ``first`` is the row of the first one."""
         import pyarrow
 
-        missing = np.flatnonzero(np.asarray(column.is_null())) if column.null_count else []
+        missing = np.flatnonzero(np.asarray(column.is_null()))
         if len(missing):
             raise VectorError(f"row {first + missing[0]} of {self.path} has no vector in column {self.column!r}")
         if not pyarrow.types.is_fixed_size_list(column.type):
@@ -185,7 +187,8 @@ class _File:
                     f"and the first one has {self.dim}"
                 )
         # Missing numbers become NaN, which is refused like any other.
-        return column.flatten().to_numpy(zero_copy_only=False).astype(self.dtype, copy=False).reshape(-1, self.dim)
+        numbers: Array = column.flatten().to_numpy(zero_copy_only=False)
+        return numbers.astype(self.dtype, copy=False).reshape(len(column), self.dim)
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
@@ -195,7 +198,7 @@ class _File:
             raise MissingExtraError("reading Parquet files", "parquet") from None
         if hasattr(self, "_state") and _state_of(self.path) != self._state:
             raise VectorError(f"{self.path} changed since it was opened: open it again")
-        with reading(self.path), parquet.ParquetFile(self.path, pre_buffer=False) as file:
+        with reading(self.path), parquet.ParquetFile(self.path, buffer_size=_READ_BYTES, pre_buffer=False) as file:
             yield file
 
 
@@ -227,7 +230,7 @@ def _column_type(file: Any, path: Path, column: str) -> Any:
 
 
 def _names(path: Path) -> list[Path]:
-    """Return the file, or the files of a folder, without those of other programs that begin with a dot or underscore."""
+    """Return the file, or the files of a folder; those of other programs begin with a dot or underscore."""
     names = [path]
     if path.is_dir():
         names = [name for name in path.glob("*.parquet") if not name.name.startswith((".", "_"))]

@@ -132,16 +132,17 @@ class Reader:
                 self._skipped.update(zip(left_out.tolist(), vectors[left_out - first], strict=True))
             keep = np.ones(len(vectors), np.bool_)
             keep[left_out - first] = False
+            vectors = compilable(vectors)
             lengths = norms(vectors)
             self._check(lengths, np.arange(first, first + len(vectors)), cosine)
-            yield Block(first, compilable(vectors), lengths, keep)
+            yield Block(first, vectors, lengths, keep)
 
     def _check(self, lengths: Floats, rows: Ints, cosine: bool) -> None:
         bad = np.flatnonzero(np.isnan(lengths))
         if len(bad):
             raise VectorError(f"documents: {self.name(int(rows[bad[0]]))} holds NaN or infinity; remove or repair it")
-        zero = np.flatnonzero(lengths == 0) if cosine else []
-        if len(zero):
+        zero = np.flatnonzero(lengths == 0)
+        if cosine and len(zero):
             raise VectorError(
                 f"documents: {self.name(int(rows[zero[0]]))} is all zeros and has no direction for cosine similarity; "
                 "remove it, or use inner product (NudgeM, similarity='dot')"

@@ -1,7 +1,7 @@
 """Engines: where the large products run.
 
-An engine has a name and two pure functions on arrays: ``top_k``, the scan of a shard, and ``scores``, a float32 product.
-All decisions rest on the exact score (``core.exact.dot``), so every engine gives the same answer.
+An engine has a name and two pure functions on arrays: ``top_k``, the scan of a shard, and ``scores``, a float32
+product. All decisions rest on the exact score (``core.exact.dot``), so every engine gives the same answer.
 """
 
 from __future__ import annotations

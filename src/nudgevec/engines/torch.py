@@ -8,6 +8,7 @@ gets the same exact score as everywhere.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,13 +25,13 @@ class TorchEngine:
     ----------
     device : str, optional
         A PyTorch device; the first GPU by default.
-    block_rows : int
-        Documents per product.
+    block_rows : int, optional
+        Documents per product; by default as many as bound the memory to 2 GB on a GPU and to 64 MB elsewhere.
     """
 
     name = "torch"
 
-    def __init__(self, device: str | None = None, block_rows: int = 1 << 15) -> None:
+    def __init__(self, device: str | None = None, block_rows: int | None = None) -> None:
         try:
             import torch
         except ImportError:
@@ -38,6 +39,8 @@ class TorchEngine:
         self._torch = torch
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.block_rows = block_rows
+        # Scores that exist at a time; about four tables of them do.
+        self._products = 1 << (27 if self.device.type == "cuda" else 22)
 
     def scores(self, queries: Singles, vectors: Singles) -> Singles:
         """Return the float32 inner products of all queries with all vectors."""
@@ -56,7 +59,7 @@ class TorchEngine:
         fast = self._put(single(queries))
         with self._full_precision():
             for block in blocks:
-                for part in _parts(block, self.block_rows):
+                for part in _parts(block, self.block_rows or max(256, self._products // len(queries))):
                     threshold = np.maximum(floor, found.scores[:, 0])
                     query, position = self._candidates(fast, part, k, cosine, threshold)
                     add_pairs(queries, part, divisors(part, cosine), query, position, floor, found)
@@ -82,21 +85,15 @@ class TorchEngine:
     def _put(self, array: Singles | Mask) -> Any:
         return self._torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self.device)
 
-    def _full_precision(self) -> Any:
-        """Return a context without TF32, whose errors exceed the error bound."""
-        return _full_precision(self._torch)
-
-
-class _full_precision:
-    def __init__(self, torch: Any) -> None:
-        self._settings = torch.backends.cuda.matmul
-
-    def __enter__(self) -> None:
-        self._before = self._settings.allow_tf32
-        self._settings.allow_tf32 = False
-
-    def __exit__(self, *_: object) -> None:
-        self._settings.allow_tf32 = self._before
+    @contextmanager
+    def _full_precision(self) -> Iterator[None]:
+        """Switch TF32 off for a while: its errors exceed the error bound."""
+        settings = self._torch.backends.cuda.matmul
+        before, settings.allow_tf32 = settings.allow_tf32, False
+        try:
+            yield
+        finally:
+            settings.allow_tf32 = before
 
 
 def _parts(block: Block, rows: int) -> Iterator[Block]:

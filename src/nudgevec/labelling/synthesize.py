@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nudgevec.arrays import Array
-from nudgevec.corpus import ArrayCorpus, Reader
 from nudgevec.core.exact import scaled_queries
+from nudgevec.corpus import ArrayCorpus, Reader
 from nudgevec.engines import pick
 from nudgevec.errors import OptionError, RemoteError
 from nudgevec.labelling.log import SYNTHETIC, Event, LabelLog
