@@ -15,7 +15,6 @@ import pytest
 import collections_on_disk as disk
 import nudgevec
 from nudgevec import cli, readers, run
-from nudgevec.cli import completion
 
 METRICS = ["ndcg@10", "recall@10", "mrr@10", "success@1"]
 
@@ -284,23 +283,24 @@ raise SystemExit(main(["tune", "data", "--out", "run"]))
     assert not [name for name in os.listdir() if "run" in name]
 
 
-def test_completion_completes():
-    script = completion.script("bash")
+def test_completion_completes(capsys):
+    assert cli.main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
     ask = f"""{script}
-COMP_WORDS=(nudgevec tune --me); COMP_CWORD=2; _nudgevec; echo "${{COMPREPLY[@]}}"
-COMP_WORDS=(nudgevec in); COMP_CWORD=1; _nudgevec; echo "${{COMPREPLY[@]}}"
+COMP_WORDS=(nudgevec tune --me); COMP_CWORD=2; _shtab_nudgevec; echo "${{COMPREPLY[@]}}"
+COMP_WORDS=(nudgevec in); COMP_CWORD=1; _shtab_nudgevec; echo "${{COMPREPLY[@]}}"
 """
     done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True).stdout.splitlines()
     assert done == ["--method --metric", "inspect index"]
-    assert "bashcompinit" in completion.script("zsh")
-    assert "-l overwrite" in completion.script("fish")
+    assert cli.main(["completion", "zsh"]) == 0
+    assert "#compdef nudgevec" in capsys.readouterr().out
 
 
 def test_progress_is_shown_on_a_terminal_only(monkeypatch, capsys):
     from nudgevec import progress
 
-    monkeypatch.setattr(progress, "_AFTER", 0.0)
-    monkeypatch.setattr(progress, "_BETWEEN", 0.0)
+    shown = progress.shown
+    monkeypatch.setattr(progress, "shown", lambda wanted: shown(wanted, delay=0.0))
     for terminal in (True, False):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
         cli.main(["tune", "data", "--out", "run", "--overwrite"])

@@ -41,7 +41,7 @@ def test_validation_accuracy_is_never_lower(name, ours, theirs):
     sets = [{"q_embs": part[0], "q_ans_indx": part[1]} for part in (train, validation)]
 
     def accuracy(embeddings):
-        return evaluate(embeddings, *validation, ["capped_recall@1"])["capped_recall@1"].mean
+        return evaluate(embeddings, *validation, ["capped_recall@1"], similarity="dot")["capped_recall@1"].mean
 
     new, old = (kind().finetune_embeddings(documents, *sets) for kind in (ours, theirs))
     assert new.shape == old.shape

@@ -19,8 +19,11 @@ from nudgevec import cli, demo, errors
 def test_public_names():
     assert sorted(nudgevec.__all__) == [
         "ArrayCorpus",
+        "Choice",
+        "Comparison",
         "Corpus",
         "Curve",
+        "Evaluation",
         "LabelLog",
         "NudgeM",
         "NudgeMN",
@@ -28,6 +31,7 @@ def test_public_names():
         "NudgeNU",
         "ParquetCorpus",
         "Patch",
+        "Test",
         "compare",
         "evaluate",
         "open_store",

@@ -103,7 +103,7 @@ def test_documents_come_in_the_order_of_their_ids(store):
         if store.shared:
             store.change(ids[7], made[7])
             store.add(store.key(9000), made[0])
-        parts = [vectors for _, vectors in Reader(opened).blocks()]
+        parts = [vectors for _, vectors in Reader(opened).raw_blocks()]
     assert sorted(keys) == sorted(ids)
     expected = made[[ids.index(key) for key in keys]]
     np.testing.assert_allclose(np.concatenate(parts), expected, rtol=0, atol=store.slack)

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import platformdirs
+
 
 @contextmanager
 def made_whole(target: Path) -> Iterator[Path]:
@@ -62,5 +64,4 @@ def sync_folder(folder: Path) -> None:
 
 def cache_folder() -> Path:
     """Where nudgevec keeps what can be made again: ``$NUDGEVEC_CACHE``, or else a folder of the user's cache."""
-    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nudgevec"
-    return Path(os.environ.get("NUDGEVEC_CACHE") or usual)
+    return Path(os.environ.get("NUDGEVEC_CACHE") or platformdirs.user_cache_dir("nudgevec", appauthor=False))

@@ -6,11 +6,12 @@ import http.client
 import json
 import os
 import random
-import time
 import urllib.error
 import urllib.request
 from typing import Any
 from urllib.parse import urlsplit
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 from nudgevec.errors import RemoteError
 
@@ -23,27 +24,46 @@ first_pause = 0.5
 
 def post(url: str, payload: dict[str, Any]) -> Any:
     """The answer of a server to a JSON request. What may pass is tried again, after longer and longer pauses."""
-    body = json.dumps(payload).encode()
-    problem = ""
-    for turn in range(_TRIES):
-        wait = first_pause * 2**turn * random.uniform(0.75, 1.25)
-        try:
-            request = urllib.request.Request(url, body, _headers(url))
-            with _opener.open(request, timeout=_TIMEOUT) as answer:
-                return json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            problem = f"{error.code} {error.reason}"
-            with error:
-                detail = error.read()[:500].decode(errors="replace").strip()
-            if error.code not in _PASSING:
-                raise RemoteError(f"{shown(url)} refused: {problem}. {_without_key(detail)}") from None
-            wait = max(wait, _asked_to_wait(error.headers.get("Retry-After")))
-        except (OSError, http.client.HTTPException, json.JSONDecodeError) as error:
-            # Nobody there, a dropped connection, half an answer.
-            problem = f"{type(error).__name__}: {error}"
-        if turn < _TRIES - 1:
-            time.sleep(wait)
-    raise RemoteError(f"{shown(url)} did not answer in {_TRIES} tries; the last time: {_without_key(problem)}")
+    tries = Retrying(
+        retry=retry_if_exception_type(_PassingError), stop=stop_after_attempt(_TRIES), wait=_pause, reraise=True
+    )
+    try:
+        return tries(_post_once, url, json.dumps(payload).encode())
+    except _PassingError as error:
+        problem = _without_key(str(error))
+        raise RemoteError(f"{shown(url)} did not answer in {_TRIES} tries; the last time: {problem}") from None
+
+
+class _PassingError(Exception):
+    """A failure that may pass, and how long the server asks to wait."""
+
+    def __init__(self, problem: str, wait: float = 0.0) -> None:
+        super().__init__(problem)
+        self.wait = wait
+
+
+def _pause(state: RetryCallState) -> float:
+    """Return how long to wait before the next try: twice as long each time, or as the server asks."""
+    error = state.outcome.exception() if state.outcome else None
+    asked = error.wait if isinstance(error, _PassingError) else 0.0
+    return float(max(asked, first_pause * 2 ** (state.attempt_number - 1) * random.uniform(0.75, 1.25)))
+
+
+def _post_once(url: str, body: bytes) -> Any:
+    try:
+        request = urllib.request.Request(url, body, _headers(url))
+        with _opener.open(request, timeout=_TIMEOUT) as answer:
+            return json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        problem = f"{error.code} {error.reason}"
+        with error:
+            detail = error.read()[:500].decode(errors="replace").strip()
+        if error.code not in _PASSING:
+            raise RemoteError(f"{shown(url)} refused: {problem}. {_without_key(detail)}") from None
+        raise _PassingError(problem, _asked_to_wait(error.headers.get("Retry-After"))) from None
+    except (OSError, http.client.HTTPException, json.JSONDecodeError) as error:
+        # Nobody there, a dropped connection, half an answer.
+        raise _PassingError(f"{type(error).__name__}: {error}") from None
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

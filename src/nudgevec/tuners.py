@@ -444,6 +444,10 @@ class _Search:
         """Return the metric of every query as a function of the step."""
         stays = np.setdiff1d(self.labelled, paths.rows, assume_unique=True)
         unmoved = merge(found, self._top(queries.vectors, stays, self.vectors_of(stays)))
+        far = unmoved.rows[(unmoved.rows >= 0) & (np.abs(unmoved.scores) > 1e15 * paths.scale)]
+        if len(far) and not paths.rotates:
+            where = self.reader.name(int(far[0]))
+            raise VectorError(f"documents: {where} is 1e15 times as long as those that move; rescale the vectors")
         return sweep(paths, queries.vectors, queries.relevant, metric, unmoved, self.engine.scores)
 
     def test(self, queries: _Queries, found: TopK, paths: Paths, patch: Patch, metric: Metric) -> Test:

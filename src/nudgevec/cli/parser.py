@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     demo.add_argument("--json", action="store_true", help="print JSON")
 
     completion = verbs.add_parser("completion", help="print a completion script for your shell")
-    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
     return main
 
 

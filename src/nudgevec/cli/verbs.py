@@ -223,9 +223,11 @@ def demo(options: argparse.Namespace) -> None:
 
 def completion(options: argparse.Namespace) -> None:
     """Print a completion script."""
-    from nudgevec.cli import completion as scripts
+    import shtab
 
-    print(scripts.script(options.shell), end="")
+    from nudgevec.cli.parser import parser
+
+    print(shtab.complete(parser(), options.shell), end="")
 
 
 def _ready(options: argparse.Namespace) -> Any:

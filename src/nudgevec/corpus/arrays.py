@@ -68,7 +68,7 @@ class ArrayCorpus:
         return f"ArrayCorpus({len(self)} documents of {self.dim} dimensions, {named})"
 
     def take(self, ids: Sequence[Hashable]) -> Array:
-        if isinstance(self.ids, range):
+        if self.ids == range(len(self)):
             rows = rows_of(ids, len(self))
         else:
             self._row_of = self._row_of or {key: row for row, key in enumerate(self.ids)}

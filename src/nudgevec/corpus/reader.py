@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nudgevec import progress
 from nudgevec.arrays import Array, Floats, Ints
 from nudgevec.core.exact import compilable, norms
 from nudgevec.core.scan import Block
@@ -126,6 +127,10 @@ class Reader:
         skip = np.empty(0, np.int64) if skip is None else skip
         remember = not getattr(self.corpus, "random_access", False)
         self._skipped = {}
+        with progress.bar("scanning documents", self.rows) as bar:
+            yield from self._checked_blocks(skip, remember, cosine, bar)
+
+    def _checked_blocks(self, skip: Ints, remember: bool, cosine: bool, bar: Any) -> Iterator[Block]:
         for first, vectors in self.raw_blocks():
             left_out = skip[slice(*np.searchsorted(skip, [first, first + len(vectors)]))]
             if remember:
@@ -136,6 +141,7 @@ class Reader:
             lengths = norms(vectors)
             self._check(lengths, np.arange(first, first + len(vectors)), cosine)
             yield Block(first, vectors, lengths, keep)
+            bar.update(len(vectors))
 
     def _check(self, lengths: Floats, rows: Ints, cosine: bool) -> None:
         bad = np.flatnonzero(np.isnan(lengths))

@@ -15,7 +15,6 @@ from nudgevec.collection import Collection, Items
 from nudgevec.corpus import Corpus
 from nudgevec.embedders.cache import Cache
 from nudgevec.errors import OptionError, VectorError
-from nudgevec.progress import Progress
 
 
 class Embedder(Protocol):
@@ -107,8 +106,8 @@ def embedded_documents(items: Items, where: str, spec: str, prefix: str | None =
 
 def embed_texts(model: Embedder, texts: Sequence[str], prefix: str, what: str) -> Array:
     """Vectors of texts, from the cache where they are there."""
-    with Cache(model.name if model.keep else None) as cache, Progress(f"embedding {what}") as progress:
-        return cache.filled([prefix + text for text in texts], model.embed, model.batch, progress)
+    with Cache(model.name if model.keep else None) as cache:
+        return cache.filled([prefix + text for text in texts], model.embed, model.batch, f"embedding {what}")
 
 
 def _made(model: Embedder, items: Items, prefix: str, what: str, where: str | Path) -> Array | Corpus:
@@ -119,8 +118,8 @@ def _made(model: Embedder, items: Items, prefix: str, what: str, where: str | Pa
     embed = getattr(model, "embed_images", None)
     if embed is None:
         raise OptionError(f"{model.name} reads texts, and the {what} are images: use a CLIP model, st:clip-ViT-B-32")
-    with Cache(model.name) as cache, Progress(f"embedding {what}") as progress:
-        return cache.filled(list(items.images), embed, model.batch, progress)
+    with Cache(model.name) as cache:
+        return cache.filled(list(items.images), embed, model.batch, f"embedding {what}")
 
 
 def _texts(items: Items, what: str, where: str | Path) -> Sequence[str]:

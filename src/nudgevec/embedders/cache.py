@@ -15,10 +15,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from nudgevec import progress
 from nudgevec.arrays import Array
 from nudgevec.errors import VectorError
 from nudgevec.folders import cache_folder
-from nudgevec.progress import Progress
 
 # Keys looked up at a time; SQLite takes 999 parameters everywhere.
 _LOOKUP = 900
@@ -57,7 +57,7 @@ class Cache:
             self.file.close()
 
     def filled(
-        self, things: Sequence[Thing], embed: Callable[[Sequence[Thing]], Array], batch: int, progress: Progress
+        self, things: Sequence[Thing], embed: Callable[[Sequence[Thing]], Array], batch: int, task: str
     ) -> Array:
         """Vectors of all texts (or image files): those that are there, and the others from ``embed``, each once."""
         keys = [_key(thing) for thing in things]
@@ -65,22 +65,22 @@ class Cache:
         missing = list({key: thing for key, thing in zip(keys, things, strict=True) if key not in vectors}.items())
         # Texts of like length go together: a batch takes as long as its longest.
         missing.sort(key=lambda each: -len(str(each[1])))
-        progress.begin(len(missing))
         dim = {len(vector) for vector in vectors.values()}
-        for start in range(0, len(missing), batch):
-            some = missing[start : start + batch]
-            rows = np.ascontiguousarray(embed([thing for _, thing in some]), dtype=np.float32)
-            dim.add(rows.shape[1])
-            if rows.shape[0] != len(some) or len(dim) > 1:
-                raise VectorError(
-                    f"{self.model or 'the embedder'} gave vectors of shape {rows.shape} for {len(some)} texts, "
-                    f"after vectors of {min(dim)} dimensions"
-                )
-            if not np.isfinite(rows).all():
-                raise VectorError(f"{self.model or 'the embedder'} gave a vector with NaN or infinity in it")
-            self._write([key for key, _ in some], rows)
-            vectors.update(zip((key for key, _ in some), rows, strict=True))
-            progress.step(len(some))
+        with progress.bar(task, len(missing)) as bar:
+            for start in range(0, len(missing), batch):
+                some = missing[start : start + batch]
+                rows = np.ascontiguousarray(embed([thing for _, thing in some]), dtype=np.float32)
+                dim.add(rows.shape[1])
+                if rows.shape[0] != len(some) or len(dim) > 1:
+                    raise VectorError(
+                        f"{self.model or 'the embedder'} gave vectors of shape {rows.shape} for {len(some)} texts, "
+                        f"after vectors of {min(dim)} dimensions"
+                    )
+                if not np.isfinite(rows).all():
+                    raise VectorError(f"{self.model or 'the embedder'} gave a vector with NaN or infinity in it")
+                self._write([key for key, _ in some], rows)
+                vectors.update(zip((key for key, _ in some), rows, strict=True))
+                bar.update(len(some))
         return np.stack([vectors[key] for key in keys])
 
     def _read(self, keys: set[bytes]) -> dict[bytes, Array]:

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from nudgevec import progress
 from nudgevec.arrays import Array
 from nudgevec.core.exact import scaled_queries
 from nudgevec.corpus import ArrayCorpus, Reader
 from nudgevec.engines import pick
 from nudgevec.errors import OptionError, RemoteError
 from nudgevec.labelling.log import SYNTHETIC, Event, LabelLog
-from nudgevec.progress import Progress
 from nudgevec.remote import post, shown
 from nudgevec.split import normalised
 
@@ -133,8 +133,7 @@ def synthesize(
         events = [Event(query, ids[place], SYNTHETIC, time=now, source=SYNTHETIC) for place, query in kept]
         log.extend(events, done=(plan.mark, [ids[place] for place in asked]))
 
-    with Progress("asking for queries") as progress:
-        progress.begin(len(chosen))
+    with progress.bar("asking for queries", len(chosen)) as bar:
         for start in range(0, len(chosen), _TOGETHER):
             pairs: list[tuple[int, str]] = []
             asked: list[int] = []
@@ -142,7 +141,7 @@ def synthesize(
                 for place in chosen[start : start + _TOGETHER]:
                     pairs += [(place, query) for query in _ask(plan, texts[place])]
                     asked.append(place)
-                    progress.step()
+                    bar.update()
             finally:
                 # Answers were paid for: whatever stops us, they are kept.
                 keep(pairs, asked)

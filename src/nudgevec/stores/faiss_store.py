@@ -6,7 +6,6 @@ Nothing can be taken out of an HNSW graph, so it is built again. Other kinds kee
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -108,8 +108,7 @@ class FaissStore(Store):
     @contextmanager
     def _written(self) -> Iterator[None]:
         """Programs of ours that write the file wait for each other; others can join in by the same lock."""
-        with open(f"{self.path}.lock", "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with FileLock(f"{self.path}.lock"):
             yield
 
     def alone(self) -> AbstractContextManager[None]:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from nudgevec import progress
 from nudgevec.arrays import Array, slices
 from nudgevec.errors import OptionError
-from nudgevec.progress import Progress
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import Store
 from nudgevec.stores.lock import lock_for, locked
@@ -44,8 +44,7 @@ class PiecewiseStore(Store):
         """Give these documents new vectors."""
 
     def write(self, ids: Sequence[Any], old: Array, new: Array) -> None:
-        with Progress("writing vectors") as progress:
-            progress.begin(len(ids))
+        with progress.bar("writing vectors", len(ids)) as bar:
             for part in slices(len(ids), self.piece):
                 now = self.found(ids[part])
                 here = [place for place in range(part.start, part.stop) if ids[place] in now]
@@ -54,7 +53,7 @@ class PiecewiseStore(Store):
                     here = [place for place, unchanged in zip(here, alike.tolist(), strict=True) if unchanged]
                 if here:
                     self.put([ids[place] for place in here], new[here])
-                progress.step(part.stop - part.start)
+                bar.update(part.stop - part.start)
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
         yield from self.taken(self.ids, self.piece)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from nudgevec import progress
 from nudgevec.arrays import Array, Floats
 from nudgevec.core.exact import norms
 from nudgevec.errors import StoreError
-from nudgevec.progress import Progress
 from nudgevec.stores.base import Store
 
 # Scores this close, relative to the largest, are a tie: it does not matter which of them is found.
@@ -20,13 +20,12 @@ def recall(store: Store, queries: Array, count: int = 10) -> float:
     if queries.shape[1] != store.dim:
         raise StoreError(f"{store.url} has {store.dim} dimensions, the queries have {queries.shape[1]}")
     best = np.full((len(queries), 0), -np.inf)
-    with Progress("trying the store's search") as progress:
-        progress.begin(len(store.ids))
+    with progress.bar("trying the store's search", len(store.ids)) as bar:
         for _, vectors in store.blocks():
             best = np.concatenate([best, _scores(store, queries, vectors)], axis=1)
             if best.shape[1] > count:
                 best = -np.partition(-best, count - 1, axis=1)[:, :count]
-            progress.step(len(vectors))
+            bar.update(len(vectors))
     wanted = best.shape[1]
     if wanted == 0 or len(queries) == 0:
         return 1.0
