@@ -94,6 +94,7 @@ def float32_error(dim: int) -> float:
 
     With u = 2^-24: rounding both vectors to float32 costs at most u|x| each; a float32 inner product in any order at
     most d u/(1 - d u) |x|; dividing by a float32 length (itself off by (d/2 + 2) u) at most (d/2 + 4) u |x|. Together
-    below 1.01 (1.5 d + 16) u |x| for every d up to 100,000.
+    below 1.01 (1.5 d + 6) u |x| for every d up to 100,000. Another 10 u |x| allow for rounding the sum of a score and
+    this bound, and the threshold it is compared with (which matters only if it is below |x|).
     """
     return 1.01 * (1.5 * dim + 16) * 2.0**-24

@@ -23,6 +23,8 @@ from nudgevec.core.exact import dot, float32_error
 # Queries and documents per float32 product. Its result (2 MiB) stays in the cache of a core.
 QUERY_BATCH = 512
 DOCUMENT_BLOCK = 1024
+# Documents that are dismissed together, if all of them are below the threshold: a quarter faster than one by one.
+GROUP = 32
 
 
 class TopK(NamedTuple):
@@ -136,21 +138,29 @@ def _add_block(queries, fast, batch, block, block32, filtered, divisor, floor, f
 @njit(cache=True)
 def _add_to_batch(queries, fast, begin, end, block, block32, filtered, divisor, floor, found):  # type: ignore[no-untyped-def]
     """Add the documents of a block to the lists of some queries. The lists are binary heaps with the worst first."""
-    n = len(block.vectors)
+    n, upper = len(block.vectors), np.empty(DOCUMENT_BLOCK, np.float32)
     for left in range(0, n, DOCUMENT_BLOCK):
         right = min(left + DOCUMENT_BLOCK, n)
         scores = np.dot(fast[begin:end], block32[left:right].T)
         for i in range(begin, end):
-            threshold = max(floor[i], found.scores[i, 0])
+            threshold = np.float32(max(floor[i], found.scores[i, 0]))
             for j in range(left, right):
-                # NaN (infinity minus infinity, or 0 times infinity) does not count as below.
-                if scores[i - begin, j - left] * filtered.scale[j] + filtered.error[j] < threshold:
+                upper[j - left] = scores[i - begin, j - left] * filtered.scale[j] + filtered.error[j]
+            for first in range(0, right - left, GROUP):
+                last = min(first + GROUP, right - left)
+                # A loop without exits, which the compiler vectorises: most groups end here. NaN (infinity minus
+                # infinity, or 0 times infinity) does not count as below.
+                n_candidates = 0
+                for j in range(first, last):
+                    n_candidates += not upper[j] < threshold
+                if n_candidates == 0:
                     continue
-                if block.keep[j]:
-                    score = dot(queries[i], block.vectors[j]) / divisor[j]
-                    if score >= floor[i]:
-                        add(found, i, block.first + j, score)
-                    threshold = max(floor[i], found.scores[i, 0])
+                for j in range(first, last):
+                    if not upper[j] < threshold and block.keep[left + j]:
+                        score = dot(queries[i], block.vectors[left + j]) / divisor[left + j]
+                        if score >= floor[i]:
+                            add(found, i, block.first + left + j, score)
+                        threshold = np.float32(max(floor[i], found.scores[i, 0]))
 
 
 @njit(cache=True)

@@ -1,21 +1,31 @@
 """PyTorch: products and the filter run on the GPU, exact scores on the CPU.
 
-Blocks are copied to the device one after the other. There a document is dropped where its float32 score plus its error
-bound is below a lower bound of the k-th best score. What is left, a few documents per query and block, comes back and
-gets the same exact score as everywhere.
+Blocks are copied to the device one after the other, the next one while the last one is worked on. On the device a
+document is dropped where its float32 score plus its error bound is below a lower bound of the k-th best score. What is
+left, a few documents per query and block, comes back and gets the same exact score as everywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from nudgevec.arrays import Floats, Ints, Mask, Singles
+from nudgevec.arrays import Array, Floats, Ints, Singles
 from nudgevec.core.scan import Block, TopK, add_pairs, divisors, empty_top_k, filter_of, single, sort
 from nudgevec.errors import MissingExtraError
+
+
+class _OnDevice(NamedTuple):
+    """A block and its copy on the device."""
+
+    block: Block
+    vectors: Any
+    scale: Any
+    error: Any
+    keep: Any
 
 
 class TorchEngine:
@@ -57,33 +67,49 @@ class TorchEngine:
             return found
         floor = np.full(len(queries), -np.inf) if floor is None else floor
         fast = self._put(single(queries))
+        rows = self.block_rows or max(256, self._products // len(queries))
         with self._full_precision():
-            for block in blocks:
-                for part in _parts(block, self.block_rows or max(256, self._products // len(queries))):
-                    threshold = np.maximum(floor, found.scores[:, 0])
-                    query, position = self._candidates(fast, part, k, cosine, threshold)
-                    add_pairs(queries, part, divisors(part, cosine), query, position, floor, found)
+            for part in self._copied(_parts(blocks, rows), cosine):
+                threshold = np.maximum(floor, found.scores[:, 0])
+                query, position = self._candidates(fast, part, k, threshold)
+                add_pairs(queries, part.block, divisors(part.block, cosine), query, position, floor, found)
         sort(found)
         return found
 
-    def _candidates(self, queries: Any, block: Block, k: int, cosine: bool, threshold: Floats) -> tuple[Ints, Ints]:
+    def _copied(self, blocks: Iterator[Block], cosine: bool) -> Iterator[_OnDevice]:
+        """Copy blocks to the device, each while the one before is worked on."""
+        waiting = None
+        for block in blocks:
+            filtered = filter_of(block, cosine)
+            arrays = single(block.vectors), filtered.scale, filtered.error, block.keep
+            coming = _OnDevice(block, *map(self._put, arrays))
+            if waiting is not None:
+                yield waiting
+            waiting = coming
+        if waiting is not None:
+            yield waiting
+
+    def _candidates(self, queries: Any, part: _OnDevice, k: int, threshold: Floats) -> tuple[Ints, Ints]:
         """Return the (query, position) pairs of a block that may be among the k best."""
         torch = self._torch
-        filtered = filter_of(block, cosine)
-        error, keep = self._put(filtered.error), self._put(block.keep)
-        scores = (queries @ self._put(single(block.vectors)).T) * self._put(filtered.scale)
-        scores = torch.where(keep, scores, -torch.inf)
-        # The k-th largest lower bound in the block: at least k documents score as much.
+        scores = (queries @ part.vectors.T).mul_(part.scale)
+        scores = torch.where(part.keep, scores, -torch.inf)
         bound = self._put(_rounded_down(threshold))
-        if len(block.vectors) >= k:
-            lower = torch.nan_to_num(scores - error, nan=-torch.inf)
+        if len(part.block.vectors) >= k:
+            # The k-th largest lower bound in the block: at least k documents score as much.
+            lower = torch.nan_to_num(scores - part.error, nan=-torch.inf)
             bound = torch.maximum(bound, lower.topk(k, dim=1, sorted=False).values.amin(dim=1))
-        below = scores + error < bound[:, None]
-        pairs = torch.nonzero(~below & keep).cpu().numpy()
+            del lower
+        below = scores.add_(part.error) < bound[:, None]
+        pairs = torch.nonzero(~below & part.keep).cpu().numpy()
         return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
 
-    def _put(self, array: Singles | Mask) -> Any:
-        return self._torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self.device)
+    def _put(self, array: Array) -> Any:
+        """Copy an array to the device, through page-locked memory: that is several times as fast."""
+        tensor = self._torch.from_numpy(np.require(array, requirements=["C", "W"]))
+        if self.device.type != "cuda":
+            return tensor.to(self.device)
+        return tensor.pin_memory().to(self.device, non_blocking=True)
 
     @contextmanager
     def _full_precision(self) -> Iterator[None]:
@@ -96,10 +122,12 @@ class TorchEngine:
             settings.allow_tf32 = before
 
 
-def _parts(block: Block, rows: int) -> Iterator[Block]:
-    for begin in range(0, len(block.vectors), rows):
-        part = slice(begin, begin + rows)
-        yield Block(block.first + begin, block.vectors[part], block.lengths[part], block.keep[part])
+def _parts(blocks: Iterable[Block], rows: int) -> Iterator[Block]:
+    """Divide blocks into smaller ones."""
+    for block in blocks:
+        for begin in range(0, len(block.vectors), rows):
+            part = slice(begin, begin + rows)
+            yield Block(block.first + begin, block.vectors[part], block.lengths[part], block.keep[part])
 
 
 def _rounded_down(values: Floats) -> Singles:
