@@ -205,10 +205,10 @@ def _replace_worst(found, i, size, score, row):  # type: ignore[no-untyped-def]
     found.scores[i, at], found.rows[i, at] = score, row
 
 
-@njit(parallel=True, cache=True)
+@njit(cache=True)
 def sort(found):  # type: ignore[no-untyped-def]
     """Sort every heap in place, best first."""
-    for i in prange(len(found.rows)):
+    for i in range(len(found.rows)):
         _sort_heap(found, i)
 
 

@@ -215,30 +215,45 @@ def unit_bits(n_queries: int) -> int:
     return 62 - max(10, int(n_queries).bit_length())
 
 
-@njit(parallel=True, cache=True)
-def _sweep_batch(movers, queries, first, s32, z32, unmoved, gains, answers, end, leaf):  # type: ignore[no-untyped-def]
-    """Sweep some queries, from number ``first`` on, and put the results together."""
-    n = len(queries)
-    phis = [np.empty(0) for _ in range(n)]
-    deltas = [np.empty(0, np.int64) for _ in range(n)]
-    at_zero = np.zeros(n, np.int64)
-    for i in prange(n):
-        curves = _curves(movers, s32[i], z32[i], unmoved.rows[i], unmoved.scores[i], answers, first + i, gains.k, end)
-        phis[i], deltas[i], at_zero[i] = sweep_query(queries[i], movers, curves, gains, end, leaf)
-    return _joined(first, phis, deltas, at_zero)
-
-
-@njit(cache=True)
-def _joined(first, phis, deltas, at_zero):  # type: ignore[no-untyped-def]
-    total = 0
-    for part in phis:
-        total += len(part)
-    query, phi, delta, at = np.empty(total, np.int64), np.empty(total), np.empty(total, np.int64), 0
-    for i in range(len(phis)):
-        size = len(phis[i])
-        query[at : at + size], phi[at : at + size], delta[at : at + size] = first + i, phis[i], deltas[i]
-        at += size
+def _sweep_batch(
+    movers: Movers,
+    queries: Floats,
+    first: int,
+    s32: Singles,
+    z32: Singles,
+    unmoved: TopK,
+    gains: Gains,
+    answers: Answers,
+    end: float,
+    leaf: int,
+) -> tuple[Ints, Floats, Ints, Ints]:
+    """Return (query, phi, delta) of all steps of some queries, from number ``first`` on, and their values at angle 0."""
+    n, room = len(queries), 64
+    counts, at_zero = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    todo, parts = np.arange(n), []
+    while len(todo):
+        phi, delta = np.empty((len(todo), room)), np.empty((len(todo), room), np.int64)
+        _sweep_queries(
+            todo, movers, queries, first, s32, z32, unmoved, gains, answers, end, leaf, phi, delta, counts, at_zero
+        )
+        # Queries with more steps than there is room for are swept again, with more room.
+        fits = counts[todo] <= room
+        taken = (np.arange(room) < counts[todo][:, None]) & fits[:, None]
+        parts.append((first + np.repeat(todo, taken.sum(axis=1)), phi[taken], delta[taken]))
+        todo, room = todo[~fits], int(counts.max())
+    query, phi, delta = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return query, phi, delta, at_zero
+
+
+@njit(parallel=True, cache=True)
+def _sweep_queries(  # type: ignore[no-untyped-def]
+    todo, movers, queries, first, s32, z32, unmoved, gains, answers, end, leaf, phi, delta, counts, at_zero
+):
+    """Sweep some queries in parallel; write their steps into the rows of ``phi`` and ``delta``, and how many they are."""
+    for t in prange(len(todo)):
+        i = todo[t]
+        curves = _curves(movers, s32[i], z32[i], unmoved.rows[i], unmoved.scores[i], answers, first + i, gains.k, end)
+        counts[i], at_zero[i] = sweep_query(queries[i], movers, curves, gains, end, leaf, phi[t], delta[t])
 
 
 @njit(cache=True)
@@ -314,15 +329,16 @@ def _gathered(movers, s32, z32, scores, mover, label, listed, base_s, base_z):  
 
 
 @njit(cache=True)
-def sweep_query(query, movers, curves, gains, end, leaf):  # type: ignore[no-untyped-def]
-    """Return the angles at which the metric of a query changes, by how much, and its value at angle 0."""
-    n = len(curves.s)
-    phi, delta, n_steps, at_zero = np.empty(16), np.empty(16, np.int64), 0, 0
+def sweep_query(query, movers, curves, gains, end, leaf, phi, delta):  # type: ignore[no-untyped-def]
+    """Write the angles at which the metric of a query changes into ``phi``, and the changes into ``delta``.
+
+    Returns the number of steps, of which those that there is room for are written, and the value at angle 0.
+    """
+    n, n_steps, at_zero = len(curves.s), 0, 0
     lower, upper, exact = np.empty(n), np.empty(n), curves.mover < 0
     # The intervals still to do. Each has candidates, a slice of ``candidates`` that two halves of an interval share,
     # and ``ahead``, how many documents are ahead of all labels on it and not among the candidates.
-    candidates = np.empty(2 * n + 64, np.int64)
-    candidates[:n] = np.arange(n)
+    candidates = np.arange(2 * n + 64)
     lows, highs, starts, counts = np.zeros(DEPTH), np.full(DEPTH, end), np.zeros(DEPTH, np.int64), np.full(DEPTH, n)
     aheads, patiences, depth = np.zeros(DEPTH, np.int64), np.full(DEPTH, PATIENCE), 1
     while depth:
@@ -340,8 +356,8 @@ def sweep_query(query, movers, curves, gains, end, leaf):  # type: ignore[no-unt
         if kept > leaf and patience > 0 and depth + 2 < DEPTH:
             middle = low + BISECTION * (high - low)
             lows[depth], highs[depth], lows[depth + 1], highs[depth + 1] = middle, high, low, middle
-            starts[depth : depth + 2], counts[depth : depth + 2] = own, kept
-            aheads[depth : depth + 2], patiences[depth : depth + 2] = ahead, patience
+            for half in range(depth, depth + 2):
+                starts[half], counts[half], aheads[half], patiences[half] = own, kept, ahead, patience
             depth += 2
             continue
         left = candidates[own : own + kept]
@@ -350,13 +366,10 @@ def sweep_query(query, movers, curves, gains, end, leaf):  # type: ignore[no-unt
                 j = curves.mover[c]
                 curves.s[c], curves.z[c] = dot(query, movers.start[j]) / movers.unit[j], dot(query, movers.direction[j])
                 exact[c] = True
-        angles, changes, value = _walk(curves, left, ahead, lower, upper, span, gains, end)
-        phi, delta = _room_for(phi, n_steps + len(angles)), _room_for(delta, n_steps + len(angles))
-        phi[n_steps : n_steps + len(angles)], delta[n_steps : n_steps + len(angles)] = angles, changes
-        n_steps += len(angles)
+        n_steps, value = _walk(curves, left, ahead, lower, upper, span, gains, end, phi, delta, n_steps)
         if low == 0.0:
             at_zero = value
-    return phi[:n_steps], delta[:n_steps], at_zero
+    return n_steps, at_zero
 
 
 @njit(cache=True)
@@ -365,7 +378,8 @@ def _room_for(array, size):  # type: ignore[no-untyped-def]
     if size <= len(array):
         return array
     larger = np.empty(max(size, 2 * len(array)), array.dtype)
-    larger[: len(array)] = array
+    for i in range(len(array)):
+        larger[i] = array[i]
     return larger
 
 
@@ -460,16 +474,24 @@ def _replace_smallest(heap, value):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _walk(curves, leaf, n_ahead, lower, upper, span, gains, end):  # type: ignore[no-untyped-def]
-    """Return the changes of the metric within a leaf, and its value where the leaf begins.
+def _walk(curves, leaf, n_ahead, lower, upper, span, gains, end, phi, delta, n_steps):  # type: ignore[no-untyped-def]
+    """Write the changes of the metric within a leaf into ``phi`` and ``delta``, from index ``n_steps`` on.
 
-    ``n_ahead`` documents that are not in the leaf are ahead of all labels.
+    ``n_ahead`` documents that are not in the leaf are ahead of all labels. Returns the new number of steps, and the value
+    where the leaf begins.
     """
-    labels = np.array([c for c in leaf if curves.label[c] >= 0])
-    rank = np.full(len(labels), 1 + n_ahead)
-    angle, label, change, n = np.empty(16), np.empty(16, np.int64), np.empty(16, np.int64), 0
+    labels, n_labels = np.empty(len(leaf), np.int64), 0
+    for c in leaf:
+        if curves.label[c] >= 0:
+            labels[n_labels] = c
+            n_labels += 1
+    labels = labels[:n_labels]
+    rank = np.full(n_labels, 1 + n_ahead)
+    # The rank events: at ``angle[e]`` the rank of label ``label[e]`` changes by ``change[e]``.
+    angle, label, change, n = np.empty(64), np.empty(64, np.int64), np.empty(64, np.int64), 0
     crossing, ahead = np.empty(8), np.empty(8, np.bool_)
-    for number, y in enumerate(labels):
+    for number in range(n_labels):
+        y = labels[number]
         for j in leaf:
             if j == y or upper[j] < lower[y]:
                 continue
@@ -484,30 +506,32 @@ def _walk(curves, leaf, n_ahead, lower, upper, span, gains, end):  # type: ignor
                     angle[n], label[n] = crossing[piece], number
                     change[n] = 1 if ahead[piece] else -1
                     n += 1
-    value, at_rank = _value(rank, curves.label[labels], gains)
-    at_start = value
-    # At one angle ranks first get worse, then better: a rank is never below 1.
-    order = np.argsort(-change[:n], kind="mergesort")
-    order = order[np.argsort(angle[:n][order], kind="mergesort")]
-    steps, deltas, size = np.empty(n), np.empty(n, np.int64), 0
-    for event in order:
+    at_rank = np.zeros(gains.k + 2, np.int64)
+    value = _value(curves, labels, rank, gains, at_rank)
+    at_start = written = value
+    order = np.argsort(angle[:n])
+    for e in range(n):
+        event = order[e]
         number = label[event]
-        before, after = min(rank[number], gains.k + 1), min(rank[number] + change[event], gains.k + 1)
+        # While events at the same angle are applied, a rank may be below 1 for a moment: rank 0 is worth nothing.
+        before = min(max(rank[number], 0), gains.k + 1)
         rank[number] += change[event]
-        if before == after:
+        after = min(max(rank[number], 0), gains.k + 1)
+        at_rank[before] -= 1
+        at_rank[after] += 1
+        if not gains.best_only:
+            share = gains.share[curves.label[labels[number]]]
+            value += _units(share, gains.discount[after]) - _units(share, gains.discount[before])
+        if e + 1 < n and angle[order[e + 1]] == angle[event]:
             continue
         if gains.best_only:
-            at_rank[before] -= 1
-            at_rank[after] += 1
-            new = _best(at_rank, gains)
-        else:
-            share = gains.share[curves.label[labels[number]]]
-            new = value + _units(share, gains.discount[after]) - _units(share, gains.discount[before])
-        if new != value:
-            steps[size], deltas[size] = angle[event], new - value
-            size += 1
-            value = new
-    return steps[:size], deltas[:size], at_start
+            value = _best(at_rank, gains)
+        if value != written:
+            if n_steps < len(phi):
+                phi[n_steps], delta[n_steps] = angle[event], value - written
+            n_steps += 1
+            written = value
+    return n_steps, at_start
 
 
 @njit(cache=True)
@@ -517,16 +541,14 @@ def _units(share, discount):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _value(rank, labels, gains):  # type: ignore[no-untyped-def]
-    """Return the metric of these ranks, and how many labels have each rank up to k."""
-    at_rank, total = np.zeros(gains.k + 2, np.int64), 0
+def _value(curves, labels, rank, gains, at_rank):  # type: ignore[no-untyped-def]
+    """Return the metric of these ranks; count in ``at_rank`` how many labels have each rank up to k."""
+    total = np.int64(0)
     for number in range(len(rank)):
-        place = min(rank[number], gains.k + 1)
-        at_rank[place] += 1
-        total += _units(gains.share[labels[number]], gains.discount[place])
-    if gains.best_only:
-        total = _best(at_rank, gains)
-    return total, at_rank
+        position = min(rank[number], gains.k + 1)
+        at_rank[position] += 1
+        total += _units(gains.share[curves.label[labels[number]]], gains.discount[position])
+    return _best(at_rank, gains) if gains.best_only else total
 
 
 @njit(cache=True)

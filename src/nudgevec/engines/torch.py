@@ -95,8 +95,8 @@ class TorchEngine:
         scores = (queries @ part.vectors.T).mul_(part.scale)
         scores = torch.where(part.keep, scores, -torch.inf)
         bound = self._put(_rounded_down(threshold))
-        if len(part.block.vectors) >= k:
-            # The k-th largest lower bound in the block: at least k documents score as much.
+        if np.isneginf(threshold).any() and len(part.block.vectors) >= k:
+            # There is no threshold yet. The k-th largest lower bound in the block: k documents score as much.
             lower = torch.nan_to_num(scores - part.error, nan=-torch.inf)
             bound = torch.maximum(bound, lower.topk(k, dim=1, sorted=False).values.amin(dim=1))
             del lower
