@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from nudgevec import LabelLog, cli, run, tune
-from nudgevec.labelling.log import Event
+from nudgevec.feedback.log import Event
 
 DOCUMENTS, CLICKS = 50_000, 200_000
 WORDS = 4000

@@ -15,10 +15,10 @@ from pathlib import Path
 import hub
 import numpy as np
 
-from nudgevec.collection import Collection
-from nudgevec.embedders import embedded
 from nudgevec.errors import NudgeWarning
-from nudgevec.readers import beir
+from nudgevec.text.collection import Collection
+from nudgevec.text.embedders import embedded
+from nudgevec.text.readers import beir
 
 MODEL = "all-MiniLM-L6-v2"
 MODELS = {

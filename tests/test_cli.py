@@ -14,7 +14,9 @@ import pytest
 
 import collections_on_disk as disk
 import nudgevec
-from nudgevec import cli, readers, run
+from nudgevec import cli
+from nudgevec.runs import pipeline as run
+from nudgevec.text import readers
 
 METRICS = ["ndcg@10", "recall@10", "mrr@10", "success@1"]
 
@@ -112,7 +114,7 @@ def test_a_folder_of_vectors_without_a_split(capsys):
     texts = readers.read("data")
     np.save("vectors/documents.npy", ready.documents.vectors)
     run.Path("vectors/documents.ids").write_text("\n".join(texts.documents.ids))
-    from nudgevec.embedders import static
+    from nudgevec.text.embedders import static
 
     np.save("vectors/queries.npy", static.embed(texts.queries.texts))
     run.Path("vectors/queries.ids").write_text("\n".join(texts.queries.ids))
@@ -257,7 +259,7 @@ def test_empty_texts_are_left_out_with_a_note(capsys):
 def test_ctrl_c_leaves_nothing_half_written():
     code = """
 import time
-from nudgevec import run
+from nudgevec.runs import pipeline as run
 from nudgevec.cli import main
 save = run.Patch.save
 def slowly(self, path):

@@ -15,7 +15,7 @@ import pytest
 
 import collections_on_disk as disk
 from nudgevec import Patch, demo, open_store
-from nudgevec.embedders import static
+from nudgevec.text.embedders import static
 from real_stores import Lance, Postgres
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")

@@ -14,16 +14,17 @@ import pytest
 
 import collections_on_disk as disk
 import servers
-from nudgevec import embedders, evaluate, readers, remote
-from nudgevec.embedders.cache import Cache
+from nudgevec import evaluate, http
 from nudgevec.errors import MissingExtraError, OptionError, RemoteError, VectorError
 from nudgevec.progress import Progress
+from nudgevec.text import embedders, readers
+from nudgevec.text.embedders.cache import Cache
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("NUDGEVEC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(remote, "first_pause", 0.01)
+    monkeypatch.setattr(http, "first_pause", 0.01)
     return tmp_path / "cache"
 
 
@@ -141,7 +142,7 @@ def test_images_and_captions_through_clip(tmp_path):
 
 
 def test_prefixes_by_model():
-    from nudgevec.embedders.sentence import SentenceEmbedder
+    from nudgevec.text.embedders.sentence import SentenceEmbedder
 
     class Loaded(SentenceEmbedder):
         loaded = None
@@ -172,8 +173,8 @@ def test_openai_through_all_kinds_of_trouble(collection, monkeypatch):
 
 
 def test_what_was_embedded_before_a_failure_is_kept(collection, monkeypatch):
-    monkeypatch.setattr("nudgevec.embedders.openai.OpenAIEmbedder.batch", 10)
-    monkeypatch.setattr(remote, "_TRIES", 1)
+    monkeypatch.setattr("nudgevec.text.embedders.openai.OpenAIEmbedder.batch", 10)
+    monkeypatch.setattr(http, "_TRIES", 1)
     with servers.running([None, None, 500]) as (url, seen):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         with pytest.raises(RemoteError, match=r"did not answer in 1 tries; the last time: 500"):
@@ -238,7 +239,7 @@ def test_what_is_no_number_is_not_kept(cache):
 
 
 def test_changing_dimensions_are_refused(collection, monkeypatch):
-    monkeypatch.setattr("nudgevec.embedders.openai.OpenAIEmbedder.batch", 10)
+    monkeypatch.setattr("nudgevec.text.embedders.openai.OpenAIEmbedder.batch", 10)
     with servers.running(dim=lambda asked: 16 if asked < 3 else 8) as (url, _):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         with pytest.raises(VectorError, match=r"shape \(10, 8\) for 10 texts"):
@@ -290,7 +291,7 @@ def test_a_model_that_is_nowhere(tmp_path):
 def test_several_processes_share_a_cache(cache):
     code = """
 import sys, numpy as np
-from nudgevec.embedders.cache import Cache
+from nudgevec.text.embedders.cache import Cache
 from nudgevec.progress import Progress
 texts = [f"text {n}" for n in range(300)]
 with Cache("m") as kept:

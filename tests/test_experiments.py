@@ -374,7 +374,7 @@ def test_captions_ask_for_their_image(tmp_path, monkeypatch):
     fake = types.SimpleNamespace(load_dataset=lambda *_, **__: rows)
     monkeypatch.setitem(sys.modules, "datasets", fake)
     hub.fetch("flickr", tmp_path / "flickr")
-    from nudgevec.readers import beir
+    from nudgevec.text.readers import beir
 
     collection = beir.read(tmp_path / "flickr")
     assert [path.is_file() for path in collection.documents.images] == [True, True]

@@ -16,10 +16,10 @@ import pytest
 
 import collections_on_disk as disk
 from nudgevec import LabelLog, NudgeN, cli, run
-from nudgevec.embedders import static
 from nudgevec.errors import LabelError, NudgeWarning, OptionError
-from nudgevec.labelling.log import SIGNALS, Event
-from nudgevec.split import SIDES, normalised, side
+from nudgevec.feedback.log import SIGNALS, Event
+from nudgevec.text.embedders import static
+from nudgevec.text.splits import SIDES, normalised, side
 
 
 @pytest.fixture
@@ -322,7 +322,7 @@ def test_a_run_from_a_log_is_measured_again(files, capsys):
 
 
 def test_pages_are_read_without_their_tags(tmp_path):
-    from nudgevec import readers
+    from nudgevec.text import readers
 
     (tmp_path / "page.html").write_text("<html><script>var x</script><p>fish &amp; <b>chips</b></p></html>")
     (tmp_path / "odd.txt").write_bytes("caf\xe9 au lait".encode("latin-1"))
@@ -332,7 +332,7 @@ def test_pages_are_read_without_their_tags(tmp_path):
 
 
 def test_stats_say_what_to_collect_next(log):
-    from nudgevec.labelling.stats import stats
+    from nudgevec.feedback.stats import stats
 
     for number in range(400):
         log.add(f"popular {number}", "known", time=float(number))

@@ -123,7 +123,7 @@ def test_demo_command_shows_a_query(capsys):
 
 
 def test_a_missing_extra_is_one_clear_line(monkeypatch, capsys):
-    from nudgevec.embedders import static
+    from nudgevec.text.embedders import static
 
     static._model.cache_clear()
     monkeypatch.setitem(sys.modules, "wordllama", None)

@@ -11,8 +11,8 @@ import pytest
 from safetensors.numpy import save_file
 
 import collections_on_disk as disk
-from nudgevec import readers
 from nudgevec.errors import InputError, LabelError, NudgeWarning
+from nudgevec.text import readers
 
 
 def test_beir_with_one_qrels_file(tmp_path):

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 import collections_on_disk as disk
-from nudgevec import readers
-from nudgevec.collection import Items, collected
 from nudgevec.errors import LabelError
-from nudgevec.split import SIDES, normalised, side, split
+from nudgevec.text import readers
+from nudgevec.text.collection import Items, collected
+from nudgevec.text.splits import SIDES, normalised, side, split
 
 
 def test_a_side_is_the_same_in_every_process_and_near_the_shares():
@@ -20,7 +20,7 @@ def test_a_side_is_the_same_in_every_process_and_near_the_shares():
     sides = [side(key) for key in keys]
     shares = [sides.count(name) / len(sides) for name in SIDES]
     assert shares == pytest.approx([0.7, 0.1, 0.2], abs=0.03)
-    code = "from nudgevec.split import side; print(*[side(f'query number {n}') for n in range(50)])"
+    code = "from nudgevec.text.splits import side; print(*[side(f'query number {n}') for n in range(50)])"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert other == sides[:50]
 
@@ -71,7 +71,7 @@ def test_too_few_to_split(tmp_path):
 
 
 def test_large_sides_are_capped(tmp_path, monkeypatch):
-    monkeypatch.setattr("nudgevec.split._MOST", {"validation": 5, "test": 7})
+    monkeypatch.setattr("nudgevec.text.splits._MOST", {"validation": 5, "test": 7})
     found = readers.read(disk.beir(tmp_path))
     parts = split(found)
     assert len(parts["validation"]) == 5

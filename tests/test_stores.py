@@ -22,9 +22,9 @@ import pytest
 import collections_on_disk as disk
 from nudgevec import NudgeM, NudgeN, Patch, cli, open_store
 from nudgevec.corpus import Reader
-from nudgevec.embedders import static
 from nudgevec.errors import MissingExtraError, NudgeError, NudgeWarning, OptionError, StoreError
 from nudgevec.stores import recall
+from nudgevec.text.embedders import static
 from real_stores import STORES, Chroma, Faiss, Lance, Milvus, Postgres, Qdrant
 
 DIM = 24

@@ -8,16 +8,16 @@ import pytest
 
 import collections_on_disk as disk
 import servers
-from nudgevec import LabelLog, cli, remote
-from nudgevec.labelling.synthesize import _lines
-from nudgevec.split import normalised
+from nudgevec import LabelLog, cli, http
+from nudgevec.feedback.synthetic import _lines
+from nudgevec.text.splits import normalised
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NUDGEVEC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(remote, "first_pause", 0.01)
+    monkeypatch.setattr(http, "first_pause", 0.01)
     disk.beir(tmp_path / "data")
 
 
@@ -55,8 +55,8 @@ def test_queries_are_written_filtered_and_marked(capsys):
 
 
 def test_a_stopped_run_goes_on(capsys, monkeypatch):
-    monkeypatch.setattr("nudgevec.labelling.synthesize._TOGETHER", 5)
-    monkeypatch.setattr(remote, "_TRIES", 1)
+    monkeypatch.setattr("nudgevec.feedback.synthetic._TOGETHER", 5)
+    monkeypatch.setattr(http, "_TRIES", 1)
     with servers.running([None] * 12 + [500], chat=writer) as (url, seen):
         assert cli.main(command(url)) == 1
         assert "did not answer" in capsys.readouterr().err

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nudgevec.evaluation import Evaluation as Evaluation
     from nudgevec.evaluation import compare as compare
     from nudgevec.evaluation import evaluate as evaluate
-    from nudgevec.labelling.log import LabelLog as LabelLog
+    from nudgevec.feedback.log import LabelLog as LabelLog
     from nudgevec.patch import Patch as Patch
     from nudgevec.stores import open_store as open_store
     from nudgevec.tuners import NudgeM as NudgeM
@@ -32,7 +32,7 @@ _HOME = {
     "Corpus": "corpus",
     "Curve": "core.curve",
     "Evaluation": "evaluation",
-    "LabelLog": "labelling.log",
+    "LabelLog": "feedback.log",
     "NudgeM": "tuners",
     "NudgeMN": "tuners",
     "NudgeN": "tuners",

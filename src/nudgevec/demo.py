@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.arrays import Array, Ints
-from nudgevec.card import table
-from nudgevec.embedders import static
 from nudgevec.evaluation import Comparison, Evaluation, compare_all, evaluate
 from nudgevec.metrics import USUAL
+from nudgevec.runs.card import table
+from nudgevec.text.embedders import static
 from nudgevec.tuners import NudgeN
 
 

@@ -21,7 +21,7 @@ from nudgevec.arrays import Array, Floats, Ints
 from nudgevec.core.curve import Curve
 from nudgevec.corpus import ArrayCorpus, Corpus, Reader
 from nudgevec.errors import LabelError, PatchError
-from nudgevec.folders import replaced
+from nudgevec.files import replaced
 
 _FORMAT = "nudgevec-patch-1"
 

@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from nudgevec import readers
 from nudgevec.errors import InputError, OptionError
-from nudgevec.folders import made_whole
-from nudgevec.labelling.log import LabelLog
-from nudgevec.labelling.stats import stats
-from nudgevec.readers import log as log_files
+from nudgevec.feedback import events as log_files
+from nudgevec.feedback.log import LabelLog
+from nudgevec.feedback.stats import stats
+from nudgevec.files import made_whole
+from nudgevec.text import readers
 
 
 def import_(options: argparse.Namespace) -> None:

@@ -7,11 +7,11 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from nudgevec import readers
-from nudgevec.embedders import embed_texts, embedder
 from nudgevec.errors import InputError
-from nudgevec.labelling.log import LabelLog
-from nudgevec.labelling.synthesize import PROMPT, Plan, estimate, synthesize, without_labels
+from nudgevec.feedback.log import LabelLog
+from nudgevec.feedback.synthetic import PROMPT, Plan, estimate, synthesize, without_labels
+from nudgevec.text import readers
+from nudgevec.text.embedders import embed_texts, embedder
 
 
 def main(options: argparse.Namespace) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 def tune(options: argparse.Namespace) -> None:
     """Tune a collection and leave a run folder."""
-    from nudgevec import run
-    from nudgevec.card import run_table, sentences
+    from nudgevec.runs import pipeline as run
+    from nudgevec.runs.card import run_table, sentences
     from nudgevec.errors import OptionError
 
     if not options.out:
@@ -34,7 +34,7 @@ def tune(options: argparse.Namespace) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """Measure the test side of a collection, with or without a run over it."""
-    from nudgevec import run
+    from nudgevec.runs import pipeline as run
     from nudgevec.errors import NudgeWarning
     from nudgevec.evaluation import evaluate as measure
     from nudgevec.metrics import USUAL
@@ -82,7 +82,7 @@ def _like(options: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 def inspect(options: argparse.Namespace) -> None:
     """Show what a run did: documents that moved most, queries that won and lost."""
-    from nudgevec import run
+    from nudgevec.runs import pipeline as run
 
     folder = Path(options.run)
     options.top = max(0, options.top)
@@ -128,8 +128,9 @@ def index(options: argparse.Namespace) -> None:
     """Embed documents into a new LanceDB table."""
     import numpy as np
 
-    from nudgevec import readers, run
-    from nudgevec.embedders import embedded_documents
+    from nudgevec.runs import pipeline as run
+from nudgevec.text import readers
+    from nudgevec.text.embedders import embedded_documents
     from nudgevec.errors import OptionError, VectorError
     from nudgevec.stores import Address
     from nudgevec.stores.lancedb_store import create
@@ -153,7 +154,7 @@ def index(options: argparse.Namespace) -> None:
 
 def apply(options: argparse.Namespace) -> None:
     """Put a run on a store."""
-    from nudgevec import run
+    from nudgevec.runs import pipeline as run
     from nudgevec.errors import NudgeWarning
     from nudgevec.stores import open_store, recall, told
 
@@ -187,7 +188,7 @@ def apply(options: argparse.Namespace) -> None:
 
 def revert(options: argparse.Namespace) -> None:
     """Take back the run that is in force in a store."""
-    from nudgevec import run
+    from nudgevec.runs import pipeline as run
     from nudgevec.stores import open_store
 
     patch = None if options.run is None else run.load(Path(options.run))[1]
@@ -231,9 +232,10 @@ def completion(options: argparse.Namespace) -> None:
 
 
 def _ready(options: argparse.Namespace) -> Any:
-    from nudgevec import readers, run
+    from nudgevec.runs import pipeline as run
+from nudgevec.text import readers
     from nudgevec.errors import OptionError
-    from nudgevec.readers import log
+    from nudgevec.feedback import events as log
 
     if (options.data is None) == (options.store is None):
         raise OptionError("say where the documents are: DATA, or --store URL, one of the two")

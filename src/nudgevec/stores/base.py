@@ -23,8 +23,8 @@ from nudgevec.arrays import Array, slices
 from nudgevec.corpus import Corpus, Reader
 from nudgevec.errors import NudgeError, NudgeWarning, OptionError, StoreError
 from nudgevec.patch import Patch, Patched
+from nudgevec.stores.compatibility import check_suits
 from nudgevec.stores.ledger import Ledger, Standing, Status, facts_of, named
-from nudgevec.stores.suits import check_suits
 
 METRICS = ("cosine", "dot", "l2")
 

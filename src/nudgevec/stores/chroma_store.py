@@ -20,7 +20,7 @@ from nudgevec.errors import MissingExtraError, StoreError
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import told
 from nudgevec.stores.ledger import Ledger
-from nudgevec.stores.pieces import PiecewiseStore
+from nudgevec.stores.piecewise import PiecewiseStore
 
 _METRICS = {"cosine": "cosine", "ip": "dot", "l2": "l2"}
 _OURS = {"made by": "nudgevec"}

@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 from nudgevec.arrays import Array, slices
 from nudgevec.errors import MissingExtraError, OptionError, StoreError
-from nudgevec.folders import replaced
+from nudgevec.files import replaced
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import Store
 from nudgevec.stores.ledger import Ledger

@@ -23,7 +23,7 @@ import numpy as np
 
 from nudgevec.arrays import Array, slices
 from nudgevec.errors import MissingExtraError, StoreError
-from nudgevec.folders import sync_folder
+from nudgevec.files import sync_folder
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import Store
 from nudgevec.stores.ledger import Ledger

@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from nudgevec.errors import StoreError
-from nudgevec.folders import cache_folder
+from nudgevec.files import cache_folder
 
 
 @contextmanager

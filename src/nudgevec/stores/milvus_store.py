@@ -23,7 +23,7 @@ from nudgevec.errors import MissingExtraError, StoreError
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import told
 from nudgevec.stores.ledger import Ledger
-from nudgevec.stores.pieces import PiecewiseStore
+from nudgevec.stores.piecewise import PiecewiseStore
 
 _BOTH = "nudgevec_before_and_after"
 """The vector of a ledger, by which it is known."""

@@ -21,7 +21,7 @@ from nudgevec.core.exact import norms
 from nudgevec.errors import MissingExtraError, StoreError
 from nudgevec.stores.address import Address
 from nudgevec.stores.ledger import Ledger
-from nudgevec.stores.pieces import PiecewiseStore
+from nudgevec.stores.piecewise import PiecewiseStore
 
 _METRICS = {"Cosine": "cosine", "Dot": "dot", "Euclid": "l2"}
 _FACTS = "6e756467-6576-4563-8000-000000000000"

@@ -11,8 +11,8 @@ import hashlib
 import unicodedata
 from dataclasses import dataclass
 
-from nudgevec.collection import Collection, Qrels
 from nudgevec.errors import LabelError
+from nudgevec.text.collection import Collection, Qrels
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 SIDES = (TRAIN, VALIDATION, TEST)

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from nudgevec.arrays import Array
-from nudgevec.collection import Collection, Items, collected
 from nudgevec.corpus.parquet import reading
 from nudgevec.errors import InputError, MissingExtraError
-from nudgevec.readers import qrels
+from nudgevec.text.collection import Collection, Items, collected
+from nudgevec.text.readers import qrels
 
 
 def read(folder: Path) -> Collection:

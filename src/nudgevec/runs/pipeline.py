@@ -24,16 +24,16 @@ from safetensors.numpy import load_file, save_file
 
 import nudgevec
 from nudgevec.arrays import Array, Ints
-from nudgevec.card import card
-from nudgevec.collection import Collection, Qrels
 from nudgevec.corpus import ArrayCorpus, Corpus
-from nudgevec.embedders import embedded
 from nudgevec.errors import InputError, LabelError, NudgeWarning, OptionError, VectorError
 from nudgevec.evaluation import Evaluation, compare_all
-from nudgevec.folders import made_whole
+from nudgevec.files import made_whole
 from nudgevec.patch import Patch
-from nudgevec.split import SIDES, TEST, TRAIN, VALIDATION, Split, split
-from nudgevec.stores.suits import check_dot
+from nudgevec.runs.card import card
+from nudgevec.stores.compatibility import check_dot
+from nudgevec.text.collection import Collection, Qrels
+from nudgevec.text.embedders import embedded
+from nudgevec.text.splits import SIDES, TEST, TRAIN, VALIDATION, Split, split
 from nudgevec.tuners import NudgeM, NudgeMN, NudgeN, NudgeNU, Test, Tuner
 
 METHODS: dict[str, type[Tuner]] = {each.method: each for each in (NudgeN, NudgeM, NudgeMN, NudgeNU)}

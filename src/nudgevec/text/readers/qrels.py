@@ -6,10 +6,10 @@ import warnings
 from math import isfinite
 from pathlib import Path
 
-from nudgevec.collection import Qrels
 from nudgevec.errors import LabelError, NudgeWarning
-from nudgevec.readers.files import numbered
-from nudgevec.split import TEST, TRAIN, VALIDATION
+from nudgevec.text.collection import Qrels
+from nudgevec.text.readers.files import numbered
+from nudgevec.text.splits import TEST, TRAIN, VALIDATION
 
 _SIDE_OF = {
     "train": TRAIN,

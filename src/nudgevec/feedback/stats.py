@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from nudgevec.labelling.log import LabelLog
-from nudgevec.split import SIDES, TRAIN, normalised
+from nudgevec.feedback.log import LabelLog
+from nudgevec.text.splits import SIDES, TRAIN, normalised
 
 # The newest queries, by their last event, stand for those to come.
 _RECENT = 0.2

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from nudgevec.collection import Collection, Items
 from nudgevec.errors import InputError
 from nudgevec.stores import Address, is_store, open_store
+from nudgevec.text.collection import Collection, Items
 
 
 def read(path: str | os.PathLike[str]) -> Collection:
@@ -19,20 +19,20 @@ def read(path: str | os.PathLike[str]) -> Collection:
         raise InputError(f"there is nothing at {where}")
     if where.is_file():
         if where.suffix == ".json":
-            from nudgevec.readers import llama_index
+            from nudgevec.text.readers import llama_index
 
             return llama_index.read(where)
         raise InputError(f"{where} is one file; nudgevec takes {_LAYOUTS}")
     if (where / "corpus.jsonl").is_file():
-        from nudgevec.readers import beir
+        from nudgevec.text.readers import beir
 
         return beir.read(where)
     if _folder(where, "corpus") and _folder(where, "queries"):
-        from nudgevec.readers import hugging_face
+        from nudgevec.text.readers import hugging_face
 
         return hugging_face.read(where)
     if list(where.glob("documents.*")):
-        from nudgevec.readers import vectors
+        from nudgevec.text.readers import vectors
 
         return vectors.read(where)
     found = ", ".join(sorted(each.name for each in where.iterdir())[:8]) or "nothing"
@@ -48,22 +48,22 @@ def documents(path: str | os.PathLike[str]) -> Items:
     if not where.exists():
         raise InputError(f"there is nothing at {where}")
     if where.is_file() and where.suffix == ".json":
-        from nudgevec.readers import llama_index
+        from nudgevec.text.readers import llama_index
 
         return llama_index.read(where).documents
     if (where / "corpus.jsonl").is_file():
-        from nudgevec.readers import beir
+        from nudgevec.text.readers import beir
 
         return beir.items(where / "corpus.jsonl")
     if _folder(where, "corpus"):
-        from nudgevec.readers import hugging_face
+        from nudgevec.text.readers import hugging_face
 
         return hugging_face.items(where, "corpus")
     if where.is_dir() and list(where.glob("documents.*")):
-        from nudgevec.readers import vectors
+        from nudgevec.text.readers import vectors
 
         return vectors.items(where, "documents")
-    from nudgevec.readers import text_files
+    from nudgevec.text.readers import text_files
 
     return text_files.items(where)
 

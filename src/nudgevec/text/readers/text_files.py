@@ -6,8 +6,8 @@ import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 
-from nudgevec.collection import Items
 from nudgevec.errors import InputError, NudgeWarning
+from nudgevec.text.collection import Items
 
 _KINDS = (".txt", ".md", ".rst", ".html")
 

@@ -23,9 +23,9 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Self
 
-from nudgevec.collection import Qrels
 from nudgevec.errors import LabelError, OptionError
-from nudgevec.split import SIDES, TEST, normalised, side
+from nudgevec.text.collection import Qrels
+from nudgevec.text.splits import SIDES, TEST, normalised, side
 
 SIGNALS = {
     "judgement": 1.0,

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Protocol
 
 from nudgevec.arrays import Array
-from nudgevec.collection import Collection, Items
 from nudgevec.corpus import Corpus
-from nudgevec.embedders.cache import Cache
 from nudgevec.errors import OptionError, VectorError
+from nudgevec.text.collection import Collection, Items
+from nudgevec.text.embedders.cache import Cache
 
 
 class Embedder(Protocol):
@@ -44,15 +44,15 @@ def embedder(spec: str) -> Embedder:
     """The embedder of this spec."""
     kind, _, name = spec.partition(":")
     if kind == "static" and not name:
-        from nudgevec.embedders.static import StaticEmbedder
+        from nudgevec.text.embedders.static import StaticEmbedder
 
         return StaticEmbedder()
     if kind == "st" and name:
-        from nudgevec.embedders.sentence import SentenceEmbedder
+        from nudgevec.text.embedders.sentence import SentenceEmbedder
 
         return SentenceEmbedder(name)
     if kind == "openai" and name:
-        from nudgevec.embedders.openai import OpenAIEmbedder
+        from nudgevec.text.embedders.openai import OpenAIEmbedder
 
         return OpenAIEmbedder(name)
     raise OptionError(f"unknown embedder {spec!r}: use static, st:NAME, openai:NAME or precomputed:NAME")
@@ -82,7 +82,7 @@ def embedded(
         )
     spec = spec or "static"
     if spec.startswith("precomputed:"):
-        from nudgevec.embedders import precomputed
+        from nudgevec.text.embedders import precomputed
 
         vectors = precomputed.read(collection, spec.removeprefix("precomputed:"))
         _check(*vectors, collection)

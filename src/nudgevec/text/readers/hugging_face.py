@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nudgevec.collection import Collection, Items, Qrels, collected
 from nudgevec.errors import InputError
-from nudgevec.readers import qrels
-from nudgevec.readers.vectors import read_table
+from nudgevec.text.collection import Collection, Items, Qrels, collected
+from nudgevec.text.readers import qrels
+from nudgevec.text.readers.vectors import read_table
 
 _SIDES = ("train", "dev", "validation", "test")
 

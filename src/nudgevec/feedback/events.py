@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nudgevec import readers
-from nudgevec.collection import Collection, Items, collected
 from nudgevec.errors import InputError, LabelError, NudgeWarning
-from nudgevec.labelling.log import Event, LabelLog
-from nudgevec.readers import beir, qrels
-from nudgevec.readers.files import json_lines, numbered
+from nudgevec.feedback.log import Event, LabelLog
 from nudgevec.stores import Address, is_store
+from nudgevec.text import readers
+from nudgevec.text.collection import Collection, Items, collected
+from nudgevec.text.readers import beir, qrels
+from nudgevec.text.readers.files import json_lines, numbered
 
 
 def read(data: str, log: Path, **folding: Any) -> Collection:

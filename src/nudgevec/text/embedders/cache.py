@@ -18,7 +18,7 @@ import numpy as np
 from nudgevec import progress
 from nudgevec.arrays import Array
 from nudgevec.errors import VectorError
-from nudgevec.folders import cache_folder
+from nudgevec.files import cache_folder
 
 # Keys looked up at a time; SQLite takes 999 parameters everywhere.
 _LOOKUP = 900

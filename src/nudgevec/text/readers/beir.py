@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nudgevec.collection import Collection, Items, collected
 from nudgevec.errors import InputError
-from nudgevec.readers import qrels
-from nudgevec.readers.files import json_lines
+from nudgevec.text.collection import Collection, Items, collected
+from nudgevec.text.readers import qrels
+from nudgevec.text.readers.files import json_lines
 
 
 def read(folder: Path) -> Collection:

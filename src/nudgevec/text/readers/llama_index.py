@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from nudgevec.collection import Collection, Items, collected
 from nudgevec.errors import InputError
+from nudgevec.text.collection import Collection, Items, collected
 
 
 def read(path: Path) -> Collection:

@@ -21,9 +21,9 @@ from nudgevec.core.exact import scaled_queries
 from nudgevec.corpus import ArrayCorpus, Reader
 from nudgevec.engines import pick
 from nudgevec.errors import OptionError, RemoteError
-from nudgevec.labelling.log import SYNTHETIC, Event, LabelLog
-from nudgevec.remote import post, shown
-from nudgevec.split import normalised
+from nudgevec.feedback.log import SYNTHETIC, Event, LabelLog
+from nudgevec.http import post, shown
+from nudgevec.text.splits import normalised
 
 PROMPT = """Below is a document from a collection that people search. Write {n} different search queries in {language}
 that somebody would type who needs exactly this document. Write them as people do: short, in their own words, not

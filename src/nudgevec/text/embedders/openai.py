@@ -13,7 +13,7 @@ import numpy as np
 
 from nudgevec.arrays import Array
 from nudgevec.errors import VectorError
-from nudgevec.remote import post, shown
+from nudgevec.http import post, shown
 
 
 class OpenAIEmbedder:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from nudgevec.arrays import Array
-from nudgevec.collection import Collection, Items
 from nudgevec.errors import OptionError, VectorError
+from nudgevec.text.collection import Collection, Items
 
 
 def read(collection: Collection, name: str) -> tuple[Array, Array]:

@@ -1,1 +1,0 @@
-"""Where labels come from: a log of clicks and votes, and language models."""
