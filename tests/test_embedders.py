@@ -16,7 +16,6 @@ import collections_on_disk as disk
 import servers
 from nudgevec import evaluate, http
 from nudgevec.errors import MissingExtraError, OptionError, RemoteError, VectorError
-from nudgevec.progress import Progress
 from nudgevec.text import embedders, readers
 from nudgevec.text.embedders.cache import Cache
 
@@ -63,7 +62,7 @@ def test_sentence_transformers_with_real_weights(collection, cache):
     again = Asleep(str(minilm()))
     with Cache(again.name) as kept:
         texts = list(collection.documents.texts)
-        assert np.array_equal(kept.filled(texts, again.embed, 8, Progress("")), documents)
+        assert np.array_equal(kept.filled(texts, again.embed, 8, "task"), documents)
     assert len(list(cache.glob("*.sqlite"))) == 1
 
 
@@ -233,9 +232,9 @@ def test_passwords_in_addresses_are_not_written(monkeypatch):
 
 def test_what_is_no_number_is_not_kept(cache):
     with Cache("m") as kept, pytest.raises(VectorError, match="NaN or infinity"):
-        kept.filled(["a"], lambda texts: np.array([[np.nan, 1.0]]), 8, Progress(""))
+        kept.filled(["a"], lambda texts: np.array([[np.nan, 1.0]]), 8, "task")
     with Cache("m") as kept:
-        assert kept.filled(["a"], lambda texts: np.array([[2.0, 1.0]]), 8, Progress("")).tolist() == [[2.0, 1.0]]
+        assert kept.filled(["a"], lambda texts: np.array([[2.0, 1.0]]), 8, "task").tolist() == [[2.0, 1.0]]
 
 
 def test_changing_dimensions_are_refused(collection, monkeypatch):
@@ -292,10 +291,9 @@ def test_several_processes_share_a_cache(cache):
     code = """
 import sys, numpy as np
 from nudgevec.text.embedders.cache import Cache
-from nudgevec.progress import Progress
 texts = [f"text {n}" for n in range(300)]
 with Cache("m") as kept:
-    rows = kept.filled(texts, lambda some: np.array([[float(t.split()[1]), 1.0] for t in some]), 7, Progress(""))
+    rows = kept.filled(texts, lambda some: np.array([[float(t.split()[1]), 1.0] for t in some]), 7, "task")
 assert (rows[:, 0] == range(300)).all()
 """
     running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 import collections_on_disk as disk
-from nudgevec import LabelLog, NudgeN, cli, run
+from nudgevec import LabelLog, NudgeN, cli
 from nudgevec.errors import LabelError, NudgeWarning, OptionError
 from nudgevec.feedback.log import SIGNALS, Event
+from nudgevec.runs import pipeline as run
 from nudgevec.text.embedders import static
 from nudgevec.text.splits import SIDES, normalised, side
 

@@ -1,6 +1,6 @@
 """Names of metrics, stores, embedders and engines, with those that other packages add.
 
-A package adds its own by an entry point in the group ``nudgevec.metrics``, ``nudgevec.stores``, ``nudgevec.text.embedders``
+A package adds its own by an entry point in the group ``nudgevec.metrics``, ``nudgevec.stores``, ``nudgevec.embedders``
 or ``nudgevec.engines``.
 """
 

@@ -12,9 +12,9 @@ from typing import Any
 
 def tune(options: argparse.Namespace) -> None:
     """Tune a collection and leave a run folder."""
+    from nudgevec.errors import OptionError
     from nudgevec.runs import pipeline as run
     from nudgevec.runs.card import run_table, sentences
-    from nudgevec.errors import OptionError
 
     if not options.out:
         raise OptionError("--out needs the name of a folder")
@@ -34,10 +34,10 @@ def tune(options: argparse.Namespace) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """Measure the test side of a collection, with or without a run over it."""
-    from nudgevec.runs import pipeline as run
     from nudgevec.errors import NudgeWarning
     from nudgevec.evaluation import evaluate as measure
     from nudgevec.metrics import USUAL
+    from nudgevec.runs import pipeline as run
 
     facts: dict[str, Any] = {}
     if options.run is not None:
@@ -128,12 +128,12 @@ def index(options: argparse.Namespace) -> None:
     """Embed documents into a new LanceDB table."""
     import numpy as np
 
-    from nudgevec.runs import pipeline as run
-from nudgevec.text import readers
-    from nudgevec.text.embedders import embedded_documents
     from nudgevec.errors import OptionError, VectorError
+    from nudgevec.runs import pipeline as run
     from nudgevec.stores import Address
     from nudgevec.stores.lancedb_store import create
+    from nudgevec.text import readers
+    from nudgevec.text.embedders import embedded_documents
 
     address = Address.parse(options.store)
     if address.scheme != "lancedb":
@@ -154,8 +154,8 @@ from nudgevec.text import readers
 
 def apply(options: argparse.Namespace) -> None:
     """Put a run on a store."""
-    from nudgevec.runs import pipeline as run
     from nudgevec.errors import NudgeWarning
+    from nudgevec.runs import pipeline as run
     from nudgevec.stores import open_store, recall, told
 
     _, patch = run.load(Path(options.run))
@@ -232,10 +232,10 @@ def completion(options: argparse.Namespace) -> None:
 
 
 def _ready(options: argparse.Namespace) -> Any:
-    from nudgevec.runs import pipeline as run
-from nudgevec.text import readers
     from nudgevec.errors import OptionError
     from nudgevec.feedback import events as log
+    from nudgevec.runs import pipeline as run
+    from nudgevec.text import readers
 
     if (options.data is None) == (options.store is None):
         raise OptionError("say where the documents are: DATA, or --store URL, one of the two")
