@@ -17,7 +17,7 @@ from nudgevec.core.exact import float32_error, norms, scaled_queries
 from nudgevec.core.paths import rays, rotations
 from nudgevec.core.pull import pull
 from nudgevec.core.scan import Block, top_k
-from nudgevec.core.sweep import BISECTION, sweep
+from nudgevec.core.sweep import BISECTION, metric_steps
 from nudgevec.corpus import Reader
 from nudgevec.labels import read_labels
 from nudgevec.metrics import Metric
@@ -78,7 +78,7 @@ def step_by_step(method, problem, metric, leaf):
     vectors = np.ascontiguousarray(problem.documents)
     block = Block(0, vectors, norms(vectors), np.isin(np.arange(reader.rows), stays))
     unmoved = top_k([block], queries, metric.k + 1, cosine=method is NudgeN)
-    return curve_of(sweep(paths, queries, relevant, metric, unmoved, leaf=leaf), paths)
+    return curve_of(metric_steps(paths, queries, relevant, metric, unmoved, leaf=leaf), paths)
 
 
 def check(method, move, problem, metric, where):

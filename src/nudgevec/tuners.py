@@ -23,7 +23,7 @@ from nudgevec.core.exact import compilable, norms, scaled_queries
 from nudgevec.core.paths import Name, Paths, rays, rotations
 from nudgevec.core.pull import Pull, pull
 from nudgevec.core.scan import Block, TopK, empty_top_k, merge
-from nudgevec.core.sweep import Steps, sweep
+from nudgevec.core.sweep import Steps, metric_steps
 from nudgevec.corpus import Corpus, Reader
 from nudgevec.engines import Engine, check_engine, pick
 from nudgevec.errors import LabelError, NotFittedError, NudgeWarning, OptionError, VectorError
@@ -448,7 +448,7 @@ class _Search:
         if len(far) and not paths.rotates:
             where = self.reader.name(int(far[0]))
             raise VectorError(f"documents: {where} is 1e15 times as long as those that move; rescale the vectors")
-        return sweep(paths, queries.vectors, queries.relevant, metric, unmoved, self.engine.scores)
+        return metric_steps(paths, queries.vectors, queries.relevant, metric, unmoved, self.engine.scores)
 
     def test(self, queries: _Queries, found: TopK, paths: Paths, patch: Patch, metric: Metric) -> Test:
         """Evaluate before and after the patch."""

@@ -1,0 +1,239 @@
+"""Which documents can matter for a query, and why that is safe.
+
+Every document has a score curve (``paths``). The sweep needs the ranks of the labels up to k, at every angle; almost all
+documents have nothing to do with them. On an interval of angles:
+
+1. The range of each curve is known in closed form (``curve_range``), up to the error bound of its float32 scores.
+2. Let T be the k-th largest lower bound. At every angle of the interval at least k documents score T or more. A label
+   whose upper bound is below T is nowhere in the top k. An interval without other labels contributes nothing.
+3. The other labels lie in a window, between the least of their lower bounds (but not below T) and the largest of their
+   upper bounds. A document that is always below the window is dropped. A document that is always above it is always
+   ahead of all labels: it is counted, and dropped.
+4. This changes no rank up to k. A document that is always below all labels is never ahead of one. Suppose a document
+   below T is ahead of a label somewhere: then the k documents whose lower bounds reach T are ahead of that label as
+   well, and are kept or counted, so its rank is worse than k with and without the dropped document.
+
+Keeping too many documents changes nothing at all, so bounds need not be tight. ``first_candidates`` applies this to the
+whole range of angles, and ``prune`` to one interval of a bisection.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from nudgevec.arrays import Array, Floats, Ints, Mask
+
+
+class Problem(NamedTuple):
+    """What a sweep needs to know, the same for all queries.
+
+    There are m movers. Arrays of length m + 1 end with an entry for unmoved documents.
+    """
+
+    start: Array
+    """(m, d), the vectors of the movers as the corpus keeps them."""
+    unit: Floats
+    """(m,), what each start is divided by."""
+    direction: Floats
+    """(m, d)"""
+    stop: Floats
+    """(m + 1,)"""
+    cos_stop: Floats
+    sin_stop: Floats
+    error: Floats
+    """(m + 1,), bound on the error of a score curve made of float32 scores."""
+    rays: bool
+    """True for NUDGE-M."""
+    end: float
+    """The largest angle."""
+    first_label: Ints
+    """(q + 1,), the first label of every query, and the number of labels."""
+    label_row: Ints
+    label_mover: Ints
+    """The index of the labelled document among the movers, or -1."""
+    share: Floats
+    """What each label contributes to the metric at a discount of 1, in units."""
+    discount: Floats
+    """The value of each rank; 0 from rank k + 1 on."""
+    k: int
+    best_only: bool
+    """Only the best-ranked label of a query counts."""
+
+
+class Candidates(NamedTuple):
+    """The documents that can matter for a query, with their score curves s cos(phi) + z sin(phi)."""
+
+    path: Ints
+    """The index of the document among the movers, or m if it does not move."""
+    label: Ints
+    """The index of its label, or -1."""
+    s: Floats
+    z: Floats
+    exact: Mask
+    """True where s and z are exact scores, False where they are float32 scores."""
+    lower: Floats
+    upper: Floats
+    """Bounds of the curve on the interval that was pruned last, minus the base curve."""
+    base_s: float
+    base_z: float
+    """A curve that is subtracted from all others before their ranges are compared."""
+
+
+class Interval(NamedTuple):
+    """An interval of angles."""
+
+    low: float
+    high: float
+    cos_low: float
+    sin_low: float
+    cos_high: float
+    sin_high: float
+
+
+@njit(cache=True)
+def interval(low, high):  # type: ignore[no-untyped-def]
+    """Return the interval between two angles."""
+    return Interval(low, high, math.cos(low), math.sin(low), math.cos(high), math.sin(high))
+
+
+@njit(cache=True)
+def first_candidates(problem, number, s32, z32, rows, scores):  # type: ignore[no-untyped-def]
+    """Return the candidates of a query on the whole range of angles.
+
+    ``s32`` and ``z32`` are its float32 scores of the movers; ``rows`` and ``scores`` are its best unmoved documents,
+    with row -1 for none.
+    """
+    m = len(s32)
+    path, label, n = np.empty(m + len(rows), np.int64), np.empty(m + len(rows), np.int64), np.int64(0)
+    while n < len(rows) and rows[n] >= 0:
+        path[n], label[n] = m, -1
+        n += 1
+    n_unmoved = n
+    for y in range(problem.first_label[number], problem.first_label[number + 1]):
+        if problem.label_mover[y] >= 0:
+            path[n], label[n] = problem.label_mover[y], y
+            n += 1
+        else:
+            for c in range(n_unmoved):
+                if rows[c] == problem.label_row[y]:
+                    label[c] = y
+    # Under NUDGE-M the scores of all documents grow alike with the angle, and only differences tell much. They are
+    # curves of the same family, because all documents have the same stop.
+    base_s = base_z = 0.0
+    if problem.rays and n > n_unmoved:
+        base_s, base_z = np.float64(s32[path[n - 1]]), np.float64(z32[path[n - 1]])
+    known, whole = np.arange(n), interval(0.0, problem.end)
+    curves = _score_curves(path[:n], label[:n], s32, z32, scores, base_s, base_z)
+    lowest, _ = _label_window(curves, known, _threshold(problem, curves, known, problem.k, whole))
+    is_label = np.zeros(m, np.bool_)
+    for c in range(n_unmoved, n):
+        is_label[path[c]] = True
+    for j in range(m):
+        if not is_label[j]:
+            _, upper = curve_range(problem, j, s32[j] - base_s, z32[j] - base_z, whole)
+            if upper + problem.error[j] >= lowest:
+                path[n], label[n] = j, -1
+                n += 1
+    return _score_curves(path[:n], label[:n], s32, z32, scores, base_s, base_z)
+
+
+@njit(cache=True)
+def _score_curves(path, label, s32, z32, scores, base_s, base_z):  # type: ignore[no-untyped-def]
+    """Return the score curves of these documents; unmoved ones come first, in the order of ``scores``."""
+    n, m = len(path), len(s32)
+    s, z, exact = np.empty(n), np.zeros(n), np.empty(n, np.bool_)
+    for c in range(n):
+        exact[c] = path[c] == m
+        if exact[c]:
+            s[c] = scores[c]
+        else:
+            s[c], z[c] = s32[path[c]], z32[path[c]]
+    return Candidates(path, label, s, z, exact, np.empty(n), np.empty(n), base_s, base_z)
+
+
+@njit(cache=True)
+def prune(problem, curves, parents, span, ahead, kept):  # type: ignore[no-untyped-def]
+    """Write the candidates that can matter on an interval into ``kept``.
+
+    ``ahead`` documents that are not among the ``parents`` are ahead of all labels. Returns the number of candidates
+    kept (0 if no label can be in the top k), and of documents ahead of all labels that are not among them.
+    """
+    if ahead >= problem.k:
+        return 0, ahead
+    lowest, highest = _label_window(curves, parents, _threshold(problem, curves, parents, problem.k - ahead, span))
+    size = 0
+    for c in parents:
+        if curves.lower[c] > highest:
+            ahead += 1
+        elif curves.upper[c] >= lowest:
+            kept[size] = c
+            size += 1
+    return size, ahead
+
+
+@njit(cache=True)
+def _threshold(problem, curves, candidates, k, span):  # type: ignore[no-untyped-def]
+    """Set the bounds of the candidates on an interval; return the k-th largest lower bound."""
+    heap = np.full(k, -np.inf)
+    for c in candidates:
+        j = curves.path[c]
+        smallest, largest = curve_range(problem, j, curves.s[c] - curves.base_s, curves.z[c] - curves.base_z, span)
+        curves.lower[c], curves.upper[c] = smallest - problem.error[j], largest + problem.error[j]
+        if curves.lower[c] > heap[0]:
+            _replace_smallest(heap, curves.lower[c])
+    return heap[0]
+
+
+@njit(cache=True)
+def _label_window(curves, candidates, threshold):  # type: ignore[no-untyped-def]
+    """Return the bounds of all labels that may reach the threshold; (inf, -inf) if there are none."""
+    lowest, highest = np.inf, -np.inf
+    for c in candidates:
+        if curves.label[c] >= 0 and curves.upper[c] >= threshold:
+            lowest, highest = min(lowest, max(curves.lower[c], threshold)), max(highest, curves.upper[c])
+    return lowest, highest
+
+
+@njit(cache=True)
+def curve_range(problem, j, s, z, span):  # type: ignore[no-untyped-def]
+    """Return the smallest and largest value of the curve s cos + z sin of mover j on an interval.
+
+    A sinusoid on less than half a turn has its extremes at the ends of the interval, except where its slope changes
+    sign in between: then one is its amplitude.
+    """
+    stop = problem.stop[j]
+    if span.low >= stop:
+        value = s * problem.cos_stop[j] + z * problem.sin_stop[j]
+        return value, value
+    cos_high, sin_high = span.cos_high, span.sin_high
+    if span.high > stop:
+        cos_high, sin_high = problem.cos_stop[j], problem.sin_stop[j]
+    first, last = s * span.cos_low + z * span.sin_low, s * cos_high + z * sin_high
+    slope_first, slope_last = z * span.cos_low - s * span.sin_low, z * cos_high - s * sin_high
+    smallest, largest = min(first, last), max(first, last)
+    if slope_first > 0 and slope_last < 0:
+        largest = math.sqrt(s * s + z * z)
+    elif slope_first < 0 and slope_last > 0:
+        smallest = -math.sqrt(s * s + z * z)
+    return smallest, largest
+
+
+@njit(cache=True)
+def _replace_smallest(heap, value):  # type: ignore[no-untyped-def]
+    """Replace the first entry of a binary heap, its smallest."""
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= len(heap):
+            break
+        if child + 1 < len(heap) and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= value:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = value
