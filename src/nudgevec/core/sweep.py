@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit, prange
 
 from nudgevec.arrays import Floats, Ints, Singles
-from nudgevec.core.candidates import Problem, first_candidates, interval, prune
+from nudgevec.core.candidates import Problem, first_candidates, interval, prune, with_room
 from nudgevec.core.crossings import PIECES, TIE, compare
 from nudgevec.core.exact import compilable, dot, float32_error
 from nudgevec.core.paths import Paths
@@ -208,7 +208,7 @@ def sweep_query(problem, curves, query, leaf, phi, delta):  # type: ignore[no-un
         depth -= 1
         low, high, start, count = lows[depth], highs[depth], starts[depth], counts[depth]
         own = start + count
-        candidates, span = _with_room(candidates, own + count), interval(low, high)
+        candidates, span = with_room(candidates, own + count), interval(low, high)
         kept, ahead = prune(problem, curves, candidates[start:own], span, aheads[depth], candidates[own : own + count])
         if kept == 0:
             continue
@@ -226,17 +226,6 @@ def sweep_query(problem, curves, query, leaf, phi, delta):  # type: ignore[no-un
         if low == 0.0:
             at_zero = value
     return n_steps, at_zero
-
-
-@njit(cache=True)
-def _with_room(array, size):  # type: ignore[no-untyped-def]
-    """Return the array, or a larger copy of it with at least this size."""
-    if size <= len(array):
-        return array
-    larger = np.empty(max(size, 2 * len(array)), array.dtype)
-    for i in range(len(array)):
-        larger[i] = array[i]
-    return larger
 
 
 @njit(cache=True)
@@ -312,9 +301,9 @@ def _rank_events(problem, curves, leaf, span, rank):  # type: ignore[no-untyped-
             pieces = compare(problem, curves, j, y, span, begins, ahead)
             rank[i] += ahead[0]
             angle, label, change = (
-                _with_room(angle, n + PIECES),
-                _with_room(label, n + PIECES),
-                _with_room(change, n + PIECES),
+                with_room(angle, n + PIECES),
+                with_room(label, n + PIECES),
+                with_room(change, n + PIECES),
             )
             for piece in range(1, pieces):
                 if ahead[piece] != ahead[piece - 1]:

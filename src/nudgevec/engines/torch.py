@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nudgevec.arrays import Array, Floats, Ints, Singles
-from nudgevec.core.scan import Block, TopK, add_pairs, divisors, empty_top_k, filter_of, single, sort
+from nudgevec.core.scan import Block, Filter, TopK, add_pairs, empty_top_k, filter_of, single, sort
 from nudgevec.errors import MissingExtraError
 
 
@@ -22,6 +22,7 @@ class _OnDevice(NamedTuple):
     """A block and its copy on the device."""
 
     block: Block
+    filtered: Filter
     vectors: Any
     scale: Any
     error: Any
@@ -72,7 +73,7 @@ class TorchEngine:
             for part in self._copied(_parts(blocks, rows), cosine):
                 threshold = np.maximum(floor, found.scores[:, 0])
                 query, position = self._candidates(fast, part, k, threshold)
-                add_pairs(queries, part.block, divisors(part.block, cosine), query, position, floor, found)
+                add_pairs(queries, part.block, part.filtered, query, position, floor, found)
         sort(found)
         return found
 
@@ -81,8 +82,8 @@ class TorchEngine:
         waiting = None
         for block in blocks:
             filtered = filter_of(block, cosine)
-            arrays = single(block.vectors), filtered.scale, filtered.error, block.keep
-            coming = _OnDevice(block, *map(self._put, arrays))
+            arrays = filtered.vectors, filtered.scale, filtered.error, block.keep
+            coming = _OnDevice(block, filtered, *map(self._put, arrays))
             if waiting is not None:
                 yield waiting
             waiting = coming
