@@ -11,7 +11,7 @@ import pytest
 
 from nudgevec.core.curve import RESOLUTION, Curve, choose
 from nudgevec.core.exact import dot, float32_error, norms, scaled_queries
-from nudgevec.core.pull import pull
+from nudgevec.core.pull import sum_pulls
 from nudgevec.core.sweep import Steps
 from nudgevec.labels import Labels
 
@@ -58,14 +58,14 @@ def test_a_pull_depends_on_the_labels_of_its_document_alone(dim, kind):
     pairs = [(query, row) for row, many in enumerate(count) for query in random.choice(1500, many, replace=False)]
     query, row = np.array(sorted(pairs)).T
     labels = Labels(query, row, random.standard_normal(len(row)), 1500)
-    whole = pull(labels, queries)
+    whole = sum_pulls(labels, queries)
     matrix = np.zeros((40, 1500))
     matrix[labels.row, labels.query] = labels.weight
     np.testing.assert_allclose(whole.total, matrix @ queries.astype(np.float64), atol=1e-11)
     assert whole.rows.tolist() == list(range(40))
     assert whole.labels.tolist() == np.bincount(labels.row).tolist()
     for document in range(40):
-        alone = pull(labels.where(labels.row == document), queries)
+        alone = sum_pulls(labels.where(labels.row == document), queries)
         assert np.array_equal(alone.total[0], whole.total[document])
 
 

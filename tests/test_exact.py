@@ -15,7 +15,7 @@ from nudgevec import NudgeM, NudgeN
 from nudgevec.core.curve import curve_of
 from nudgevec.core.exact import float32_error, norms, scaled_queries
 from nudgevec.core.paths import rays, rotations
-from nudgevec.core.pull import pull
+from nudgevec.core.pull import sum_pulls
 from nudgevec.core.scan import Block, top_k
 from nudgevec.core.sweep import BISECTION, metric_steps
 from nudgevec.corpus import Reader
@@ -72,7 +72,7 @@ def step_by_step(method, problem, metric, leaf):
     held_out = read_labels(problem.validation[1], len(problem.validation[0]), reader, "validation queries")
     used, relevant = held_out.relevant()
     queries = scaled_queries(problem.validation[0][used])
-    pulled = pull(training, problem.train[0])
+    pulled = sum_pulls(training, problem.train[0])
     paths = (rotations if method is NudgeN else rays)(pulled, problem.documents[pulled.rows], reader.name)
     stays = np.setdiff1d(np.arange(reader.rows), paths.rows)
     vectors = np.ascontiguousarray(problem.documents)

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from nudgevec.evaluation import evaluate as evaluate
     from nudgevec.feedback.log import LabelLog as LabelLog
     from nudgevec.patch import Patch as Patch
+    from nudgevec.search import Test as Test
     from nudgevec.stores import open_store as open_store
     from nudgevec.tuners import NudgeM as NudgeM
     from nudgevec.tuners import NudgeMN as NudgeMN
     from nudgevec.tuners import NudgeN as NudgeN
     from nudgevec.tuners import NudgeNU as NudgeNU
-    from nudgevec.tuners import Test as Test
 
 # Names are imported when they are used: compiled code takes half a second to load.
 _HOME = {
@@ -39,7 +39,7 @@ _HOME = {
     "NudgeNU": "tuners",
     "ParquetCorpus": "corpus",
     "Patch": "patch",
-    "Test": "tuners",
+    "Test": "search",
     "compare": "evaluation",
     "evaluate": "evaluation",
     "open_store": "stores",

@@ -6,59 +6,34 @@ in an underscore. A second ``fit`` starts afresh.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.arrays import Array, Floats, Ints
+from nudgevec.arrays import Array
 from nudgevec.core.curve import Choice, Curve, choose, curve_of
-from nudgevec.core.exact import compilable, norms, scaled_queries
+from nudgevec.core.exact import norms
 from nudgevec.core.paths import Name, Paths, rays, rotations
-from nudgevec.core.pull import Pull, pull
-from nudgevec.core.scan import Block, TopK, empty_top_k, merge
-from nudgevec.core.sweep import Steps, metric_steps
+from nudgevec.core.pull import Pull, sum_pulls
+from nudgevec.core.sweep import Steps
 from nudgevec.corpus import Corpus, Reader
-from nudgevec.engines import Engine, check_engine, pick
-from nudgevec.errors import LabelError, NotFittedError, NudgeWarning, OptionError, VectorError
-from nudgevec.evaluation import Evaluation, Ranking, evaluation
+from nudgevec.engines import Engine, check_engine
+from nudgevec.errors import LabelError, NudgeWarning, OptionError, VectorError
+from nudgevec.estimator import Estimator
 from nudgevec.labels import LabelledQueries, Labels, count_shared, read_labelled_queries
-from nudgevec.metrics import USUAL, Metric
+from nudgevec.metrics import Metric
 from nudgevec.patch import Patch
+from nudgevec.search import Queries, Search, Test, reported_metrics, with_relevant_labels
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, eq=False)
-class Test:
-    """What ``fit`` measured on test queries. They take no part in tuning."""
-
-    before: Evaluation
-    after: Evaluation
-    top_before: Ints
-    """Rows of the best documents of every query with a relevant label, before and after."""
-    top_after: Ints
-    steps: Steps
-    """The metric of every such query as a function of the step."""
-
-
-class _Queries(NamedTuple):
-    """Queries with at least one relevant label, ready for the scan."""
-
-    vectors: Floats
-    used: Ints
-    """Their numbers among the queries as passed in."""
-    relevant: Labels
-    without_labels: int
-
-
-class Tuner(ABC):
+class Tuner(Estimator, ABC):
     """Common parts of all tuners.
 
     Subclasses say which paths documents take (``_paths``) and how far they may go (``_largest_gamma``).
@@ -129,35 +104,33 @@ class Tuner(ABC):
         OptionError
             If an option of the tuner is out of its range.
         """
-        for name in self._results:
-            self.__dict__.pop(name, None)
+        self._forget_results()
         self._check_options(validation is not None)
         metric, reader = Metric.parse(self.metric), Reader(documents)
         queries, labels = read_labelled_queries(train, reader, "training queries")
         if len(labels) == 0:
             raise LabelError("training queries: none of them has a label; there is nothing to learn from")
+        held_queries, held_labels = _read_or_none(validation, reader, "validation queries")
+        held_out = None if validation is None else with_relevant_labels(held_queries, held_labels)
+        if self.gamma is None:
+            _check_held_out(held_out)
+        tested = None if test is None else with_relevant_labels(*read_labelled_queries(test, reader, "test queries"))
         counts = {"documents": reader.rows, **_counts("train", labels, labels)}
-        held_out: _Queries | None = None
-        if validation is not None:
-            more_queries, more_labels = read_labelled_queries(validation, reader, "validation queries")
-            held_out = _prepared(more_queries, more_labels)
-            counts |= _counts("validation", more_labels, held_out.relevant)
-            counts["validation_queries_in_train"] = count_shared(queries, more_queries)
-        if self.gamma is None and (held_out is None or len(held_out.used) == 0):
-            reason = "none were given" if held_out is None else "none of them has a relevant label"
-            raise LabelError(
-                f"validation queries: {reason}, so no gamma can be chosen; "
-                "hold some labelled queries out, or pass gamma="
-            )
-        tested = None if test is None else _prepared(*read_labelled_queries(test, reader, "test queries"))
+        if held_out is not None:
+            counts |= _counts("validation", held_labels, held_out.relevant)
+            counts["validation_queries_in_train"] = count_shared(queries, held_queries)
 
-        first_pull = last_pull = pull(labels, queries)
+        # The pull of the training labels decides how far to go. With refit, the documents then go there with the pull
+        # of all labels.
+        first_pull = last_pull = sum_pulls(labels, queries)
         if self.refit:
-            last_pull = pull(labels.joined(more_labels), np.concatenate([queries.astype(np.float64), more_queries]))
+            both = np.concatenate([queries.astype(np.float64), held_queries])
+            last_pull = sum_pulls(labels.joined(held_labels), both)
 
-        search = _Search(reader, last_pull.rows, self._rotates, self.engine)
+        search = Search(reader, last_pull.rows, self._rotates, self.engine)
         swept = held_out if self.gamma is None else None
-        found, found_test = search.scan([swept, tested], metric.k + 1)
+        k = metric.k if tested is None else max(each.k for each in reported_metrics(metric))
+        found, found_test = search.scan([swept, tested], k + 1)
         paths = last_paths = self._paths(first_pull, search.vectors_of(first_pull.rows), reader.name)
         if self.refit:
             last_paths = self._paths(last_pull, search.vectors, reader.name)
@@ -171,9 +144,7 @@ class Tuner(ABC):
         gamma = float(self.gamma) if choice is None else choice.gamma  # type: ignore[arg-type]
 
         patch = self._patch(reader, last_paths, gamma, metric, counts, curve, choice)
-        result = None
-        if tested is not None:
-            result = search.test(tested, found_test, last_paths, patch, metric)
+        result = None if tested is None else search.test(tested, found_test, last_paths, patch, metric)
         log.debug("%s: gamma %.6g moves %d of %d documents", self.method, gamma, len(patch), reader.rows)
         self.gamma_, self.curve_, self.choice_, self.steps_, self.test_ = gamma, curve, choice, steps, result
         self.patch_ = patch
@@ -185,27 +156,6 @@ class Tuner(ABC):
         Returns an array for an array, and an ``ArrayCorpus`` with the same ids for a corpus with ids.
         """
         return self.patch_.apply(documents)
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the options by name, as scikit-learn does."""
-        return {name: getattr(self, name) for name in self._options()}
-
-    def set_params(self, **options: Any) -> Self:
-        """Set options by name, as scikit-learn does."""
-        for name, value in options.items():
-            if name not in self._options():
-                raise OptionError(f"{type(self).__name__} has no option {name!r}; it has {', '.join(self._options())}")
-            setattr(self, name, value)
-        return self
-
-    @classmethod
-    def _options(cls) -> list[str]:
-        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self._results:
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __repr__(self) -> str:
         options = f"metric={self.metric!r}, gamma={self.gamma}, guard={self.guard}, refit={self.refit}"
@@ -407,83 +357,17 @@ class NudgeNU(NudgeN):
         super().__init__(metric, gamma=gamma, guard=guard, refit=refit, engine=engine)
 
 
-class _Search:
-    """All searching that a fit does: one pass over the documents without training labels, then the labelled ones.
+def _read_or_none(pair: LabelledQueries | None, reader: Reader, what: str) -> tuple[Any, Any]:
+    return (None, None) if pair is None else read_labelled_queries(pair, reader, what)
 
-    Documents without a training label never move. Their best for every query are found once (``scan``), and are merged
-    with what the labelled documents reach, unmoved or moved.
-    """
 
-    def __init__(self, reader: Reader, labelled: Ints, cosine: bool, engine: str | Engine) -> None:
-        self.reader, self.labelled, self.cosine, self.engine_option = reader, labelled, cosine, engine
-
-    def scan(self, groups: list[_Queries | None], k: int) -> list[TopK]:
-        """Find the best documents without training labels for every query of every group, in one pass."""
-        k = max(k, 1 + max(Metric.parse(metric).k for metric in USUAL)) if groups[-1] is not None else k
-        self.k = min(k, self.reader.rows)
-        sizes = [0 if group is None else len(group.vectors) for group in groups]
-        queries = np.concatenate(
-            [np.empty((0, self.reader.dim)), *(each.vectors for each in groups if each is not None)]
+def _check_held_out(held_out: Queries | None) -> None:
+    """Raise LabelError if there is nothing to choose gamma on."""
+    if held_out is None or len(held_out.used) == 0:
+        reason = "none were given" if held_out is None else "none of them has a relevant label"
+        raise LabelError(
+            f"validation queries: {reason}, so no gamma can be chosen; hold some labelled queries out, or pass gamma="
         )
-        self.engine = pick(self.engine_option, float(len(queries)) * self.reader.rows * self.reader.dim)
-        found = empty_top_k(0, self.k)
-        if len(queries):
-            blocks = self.reader.blocks(self.labelled, cosine=self.cosine)
-            found = self.engine.top_k(blocks, queries, self.k, cosine=self.cosine)
-        self.vectors = self.reader.take(self.labelled)
-        ends = np.cumsum(sizes)
-        return [
-            TopK(found.rows[end - n : end], found.scores[end - n : end]) for end, n in zip(ends, sizes, strict=True)
-        ]
-
-    def vectors_of(self, rows: Ints) -> Array:
-        """Return the vectors of some labelled documents."""
-        return self.vectors[np.searchsorted(self.labelled, rows)]
-
-    def sweep(self, queries: _Queries, found: TopK, paths: Paths, metric: Metric) -> Steps:
-        """Return the metric of every query as a function of the step."""
-        stays = np.setdiff1d(self.labelled, paths.rows, assume_unique=True)
-        unmoved = merge(found, self._top(queries.vectors, stays, self.vectors_of(stays)))
-        far = unmoved.rows[(unmoved.rows >= 0) & (np.abs(unmoved.scores) > 1e15 * paths.scale)]
-        if len(far) and not paths.rotates:
-            where = self.reader.name(int(far[0]))
-            raise VectorError(f"documents: {where} is 1e15 times as long as those that move; rescale the vectors")
-        return metric_steps(paths, queries.vectors, queries.relevant, metric, unmoved, self.engine.scores)
-
-    def test(self, queries: _Queries, found: TopK, paths: Paths, patch: Patch, metric: Metric) -> Test:
-        """Evaluate before and after the patch."""
-        if len(queries.used) == 0:
-            raise LabelError("test queries: none of them has a relevant label; there is nothing to measure")
-        metrics = [Metric.parse(text) for text in dict.fromkeys((str(metric), *USUAL))]
-        k = max(each.k for each in metrics)
-        after = self.vectors.copy()
-        after[np.searchsorted(self.labelled, patch.rows)] = patch.after
-        cosine = patch.similarity == "cosine"
-        results = []
-        for vectors, corpus in ((self.vectors, self.reader.corpus), (after, patch.over(self.reader.corpus))):
-            best = merge(found, self._top(queries.vectors, self.labelled, vectors))
-            ranking = Ranking(Reader(corpus), queries.vectors, cosine=cosine, engine=self.engine)
-            top = ranking.top(k, best if cosine == self.cosine else None)
-            evaluated = evaluation(
-                top, queries.vectors, queries.used, queries.relevant, metrics, queries.without_labels
-            )
-            results.append((evaluated, top))
-        steps = self.sweep(queries, found, paths, metric)
-        return Test(results[0][0], results[1][0], results[0][1], results[1][1], steps)
-
-    def _top(self, queries: Floats, rows: Ints, vectors: Array) -> TopK:
-        """Find the best of these rows."""
-        if len(rows) == 0:
-            return empty_top_k(len(queries), self.k)
-        vectors = compilable(vectors)
-        block = Block(0, vectors, norms(vectors), np.ones(len(rows), np.bool_))
-        best = self.engine.top_k([block], queries, self.k, cosine=self.cosine)
-        return TopK(np.where(best.rows >= 0, rows[best.rows], -1), best.scores)
-
-
-def _prepared(queries: Array, labels: Labels) -> _Queries:
-    used, relevant = labels.relevant()
-    return _Queries(scaled_queries(queries[used]), used, relevant, labels.n_queries - len(used))
 
 
 def _counts(split: str, labels: Labels, used: Labels) -> dict[str, int]:

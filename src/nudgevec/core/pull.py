@@ -31,7 +31,7 @@ class Pull(NamedTuple):
     """True where at least one label has a negative weight."""
 
 
-def pull(labels: Labels, queries: Array) -> Pull:
+def sum_pulls(labels: Labels, queries: Array) -> Pull:
     """Sum the weighted training queries of every labelled document, in float64.
 
     The pull on a document depends on its own labels only, down to the last bit.

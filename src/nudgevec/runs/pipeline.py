@@ -30,11 +30,12 @@ from nudgevec.evaluation import Evaluation, compare_all
 from nudgevec.files import made_whole
 from nudgevec.patch import Patch
 from nudgevec.runs.card import card
+from nudgevec.search import Test
 from nudgevec.stores.compatibility import check_dot
 from nudgevec.text.collection import Collection, Qrels
 from nudgevec.text.embedders import embedded
 from nudgevec.text.splits import SIDES, TEST, TRAIN, VALIDATION, Split, split
-from nudgevec.tuners import NudgeM, NudgeMN, NudgeN, NudgeNU, Test, Tuner
+from nudgevec.tuners import NudgeM, NudgeMN, NudgeN, NudgeNU, Tuner
 
 METHODS: dict[str, type[Tuner]] = {each.method: each for each in (NudgeN, NudgeM, NudgeMN, NudgeNU)}
 # Queries whose results are written down, of those that won and of those that lost.

@@ -1,0 +1,140 @@
+"""All searching that a fit does, with one pass over the documents.
+
+Documents without a training label never move. Their best for every query are found once (``Search.scan``), and are
+merged with the scores of the labelled documents, moved or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from nudgevec.arrays import Array, Floats, Ints
+from nudgevec.core.exact import compilable, norms, scaled_queries
+from nudgevec.core.paths import Paths
+from nudgevec.core.scan import Block, TopK, empty_top_k, merge
+from nudgevec.core.sweep import Steps, metric_steps
+from nudgevec.corpus import Reader
+from nudgevec.engines import Engine, pick
+from nudgevec.errors import LabelError, VectorError
+from nudgevec.evaluation import Evaluation, Ranking, evaluation
+from nudgevec.labels import Labels
+from nudgevec.metrics import USUAL, Metric
+from nudgevec.patch import Patch
+
+
+@dataclass(frozen=True, eq=False)
+class Test:
+    """What ``fit`` measured on test queries. They take no part in tuning."""
+
+    before: Evaluation
+    after: Evaluation
+    top_before: Ints
+    """Rows of the best documents of every query with a relevant label, before and after."""
+    top_after: Ints
+    steps: Steps
+    """The metric of every such query as a function of the step."""
+
+
+class Queries(NamedTuple):
+    """Queries with at least one relevant label, ready for the scan."""
+
+    vectors: Floats
+    used: Ints
+    """Their numbers among the queries as passed in."""
+    relevant: Labels
+    without_labels: int
+
+
+def with_relevant_labels(vectors: Array, labels: Labels) -> Queries:
+    """Return the queries that have a relevant label."""
+    used, relevant = labels.relevant()
+    return Queries(scaled_queries(vectors[used]), used, relevant, labels.n_queries - len(used))
+
+
+class Search:
+    """The best documents for the validation and test queries of one fit.
+
+    Parameters
+    ----------
+    reader : Reader
+        All documents.
+    labelled : array of int
+        Rows of the documents with a training label, ascending: those that may move.
+    cosine : bool
+        Divide scores by the lengths of the documents.
+    engine : str or Engine
+    """
+
+    def __init__(self, reader: Reader, labelled: Ints, cosine: bool, engine: str | Engine) -> None:
+        self.reader, self.labelled, self.cosine, self.engine_option = reader, labelled, cosine, engine
+
+    def scan(self, groups: Sequence[Queries | None], k: int) -> list[TopK]:
+        """Find the k best documents without training labels for the queries of every group, in one pass."""
+        self.k = min(k, self.reader.rows)
+        sizes = [0 if group is None else len(group.vectors) for group in groups]
+        queries = np.concatenate(
+            [np.empty((0, self.reader.dim)), *(group.vectors for group in groups if group is not None)]
+        )
+        self.engine = pick(self.engine_option, float(len(queries)) * self.reader.rows * self.reader.dim)
+        found = empty_top_k(0, self.k)
+        if len(queries):
+            blocks = self.reader.blocks(self.labelled, cosine=self.cosine)
+            found = self.engine.top_k(blocks, queries, self.k, cosine=self.cosine)
+        self.vectors = self.reader.take(self.labelled)
+        ends = np.cumsum(sizes)
+        return [
+            TopK(found.rows[end - n : end], found.scores[end - n : end]) for end, n in zip(ends, sizes, strict=True)
+        ]
+
+    def vectors_of(self, rows: Ints) -> Array:
+        """Return the vectors of some labelled documents."""
+        return self.vectors[np.searchsorted(self.labelled, rows)]
+
+    def sweep(self, queries: Queries, found: TopK, paths: Paths, metric: Metric) -> Steps:
+        """Return the metric of every query as a function of the step."""
+        stays = np.setdiff1d(self.labelled, paths.rows, assume_unique=True)
+        unmoved = merge(found, self._top(queries.vectors, stays, self.vectors_of(stays)))
+        far = unmoved.rows[(unmoved.rows >= 0) & (np.abs(unmoved.scores) > 1e15 * paths.scale)]
+        if len(far) and not paths.rotates:
+            where = self.reader.name(int(far[0]))
+            raise VectorError(f"documents: {where} is 1e15 times as long as those that move; rescale the vectors")
+        return metric_steps(paths, queries.vectors, queries.relevant, metric, unmoved, self.engine.scores)
+
+    def test(self, queries: Queries, found: TopK, paths: Paths, patch: Patch, metric: Metric) -> Test:
+        """Evaluate before and after the patch."""
+        if len(queries.used) == 0:
+            raise LabelError("test queries: none of them has a relevant label; there is nothing to measure")
+        metrics = reported_metrics(metric)
+        k = max(each.k for each in metrics)
+        after = self.vectors.copy()
+        after[np.searchsorted(self.labelled, patch.rows)] = patch.after
+        cosine = patch.similarity == "cosine"
+        results = []
+        for vectors, corpus in ((self.vectors, self.reader.corpus), (after, patch.over(self.reader.corpus))):
+            best = merge(found, self._top(queries.vectors, self.labelled, vectors))
+            ranking = Ranking(Reader(corpus), queries.vectors, cosine=cosine, engine=self.engine)
+            top = ranking.top(k, best if cosine == self.cosine else None)
+            evaluated = evaluation(
+                top, queries.vectors, queries.used, queries.relevant, metrics, queries.without_labels
+            )
+            results.append((evaluated, top))
+        steps = self.sweep(queries, found, paths, metric)
+        return Test(results[0][0], results[1][0], results[0][1], results[1][1], steps)
+
+    def _top(self, queries: Floats, rows: Ints, vectors: Array) -> TopK:
+        """Find the best of these rows."""
+        if len(rows) == 0:
+            return empty_top_k(len(queries), self.k)
+        vectors = compilable(vectors)
+        block = Block(0, vectors, norms(vectors), np.ones(len(rows), np.bool_))
+        best = self.engine.top_k([block], queries, self.k, cosine=self.cosine)
+        return TopK(np.where(best.rows >= 0, rows[best.rows], -1), best.scores)
+
+
+def reported_metrics(metric: Metric) -> list[Metric]:
+    """Return the metrics that are measured on test queries: the one tuned for, and the usual ones."""
+    return [Metric.parse(text) for text in dict.fromkeys((str(metric), *USUAL))]
