@@ -31,6 +31,7 @@ def test_public_names():
         "NudgeNU",
         "ParquetCorpus",
         "Patch",
+        "QueryCurves",
         "Test",
         "compare",
         "evaluate",

@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.base import clone
 
 from nudgevec import ArrayCorpus, NudgeM, NudgeMN, NudgeN, NudgeNU, evaluate
-from nudgevec.errors import NudgeWarning
+from nudgevec.errors import NotFittedError, NudgeWarning, OptionError
 from problems import learnable
 
 
@@ -48,6 +49,32 @@ def test_the_curve_is_what_evaluate_measures(problem, method, metric):
         fixed = method(gamma=gamma).fit(documents, train)
         measured = evaluate(fixed.transform(documents), *validation, [metric], similarity=tuner.similarity)
         assert tuner.curve_(gamma) == pytest.approx(measured[metric].mean, abs=1e-9)
+
+
+@pytest.mark.parametrize("method", [NudgeN, NudgeM])
+@pytest.mark.parametrize("metric", ["recall@5", "mrr@10", "ndcg@10"])
+def test_the_curve_of_every_query_is_what_evaluate_measures(problem, method, metric):
+    documents, train, validation, test = problem
+    tuner = method(metric).fit(documents, train, validation, test)
+    for curves, part in ((tuner.query_curves_, validation), (tuner.test_.query_curves, test)):
+        for gamma in (0.0, 0.03, 0.4, tuner.gamma_):
+            moved = method(gamma=gamma).fit(documents, train).transform(documents)
+            measured = evaluate(moved, *part, [metric], similarity=tuner.similarity)[metric].per_query
+            assert curves(gamma) == pytest.approx(measured, abs=1e-9)
+    inside = (tuner.curve_.edges[:-1] + np.minimum(tuner.curve_.edges[1:], 1e6)) / 2
+    assert [tuner.query_curves_(gamma).mean() for gamma in inside] == pytest.approx(tuner.curve_(inside), abs=1e-12)
+
+
+@pytest.mark.parametrize("method", [NudgeN, NudgeM, NudgeMN, NudgeNU])
+def test_scikit_learn_can_clone_tuners(problem, method):
+    tuner = method("mrr@5", guard=0.5, refit=True).fit(*problem[:3])
+    copy = clone(tuner)
+    assert copy.get_params() == tuner.get_params() == method("mrr@5", guard=0.5, refit=True).get_params()
+    with pytest.raises(NotFittedError):
+        _ = copy.gamma_
+    assert copy.set_params(guard=2.0).guard == 2.0
+    with pytest.raises(OptionError, match="has no option 'guards'"):
+        copy.set_params(guards=2.0)
 
 
 @pytest.mark.parametrize("method", [NudgeN, NudgeM])

@@ -8,6 +8,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from nudgevec.core.curve import Choice as Choice
     from nudgevec.core.curve import Curve as Curve
+    from nudgevec.core.curve import QueryCurves as QueryCurves
     from nudgevec.corpus import ArrayCorpus as ArrayCorpus
     from nudgevec.corpus import Corpus as Corpus
     from nudgevec.corpus import ParquetCorpus as ParquetCorpus
@@ -39,6 +40,7 @@ _HOME = {
     "NudgeNU": "tuners",
     "ParquetCorpus": "corpus",
     "Patch": "patch",
+    "QueryCurves": "core.curve",
     "Test": "search",
     "compare": "evaluation",
     "evaluate": "evaluation",

@@ -73,6 +73,15 @@ def as_ids(ids: Any) -> Sequence[Hashable]:
     return ids if isinstance(ids, range) else as_list(ids)
 
 
+def rows_of(ids: Sequence[Hashable], n_rows: int) -> Ints:
+    """Return the rows of documents whose ids are their rows."""
+    rows = np.asarray(ids, dtype=np.int64)
+    odd = rows[(rows < 0) | (rows >= n_rows)]
+    if len(odd):
+        raise IndexError(f"there is no row {odd[0]}: the rows of these documents are 0 to {n_rows - 1}")
+    return rows
+
+
 def slices(size: int, step: int) -> Iterator[slice]:
     """Divide ``range(size)`` into slices of at most ``step``."""
     for begin in range(0, size, step):

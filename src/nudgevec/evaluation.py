@@ -150,7 +150,9 @@ def evaluate(
     ranking = Ranking(reader, asked, cosine=similarity == "cosine", engine=engine)
     rows = ranking.top(max(metric.k for metric in wanted))
     without = found.n_queries - len(used)
-    return evaluation(rows, asked, used, relevant, wanted, without, confidence, resamples, seed)
+    return evaluation(
+        rows, asked, used, relevant, wanted, without, confidence=confidence, resamples=resamples, seed=seed
+    )
 
 
 def parse_metrics(metrics: Sequence[str] | str) -> list[Metric]:
@@ -210,6 +212,7 @@ def evaluation(
     relevant: Labels,
     metrics: Sequence[Metric],
     without_labels: int,
+    *,
     confidence: float = 0.95,
     resamples: int = 2000,
     seed: int = 0,

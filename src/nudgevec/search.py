@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nudgevec.arrays import Array, Floats, Ints
+from nudgevec.core.curve import QueryCurves, query_curves
 from nudgevec.core.exact import compilable, norms, scaled_queries
 from nudgevec.core.paths import Paths
 from nudgevec.core.scan import Block, TopK, empty_top_k, merge
@@ -35,8 +36,8 @@ class Test:
     top_before: Ints
     """Rows of the best documents of every query with a relevant label, before and after."""
     top_after: Ints
-    steps: Steps
-    """The metric of every such query as a function of the step."""
+    query_curves: QueryCurves
+    """The metric of every such query as a function of gamma."""
 
 
 class Queries(NamedTuple):
@@ -122,8 +123,8 @@ class Search:
                 top, queries.vectors, queries.used, queries.relevant, metrics, queries.without_labels
             )
             results.append((evaluated, top))
-        steps = self.sweep(queries, found, paths, metric)
-        return Test(results[0][0], results[1][0], results[0][1], results[1][1], steps)
+        curves = query_curves(self.sweep(queries, found, paths, metric), paths)
+        return Test(results[0][0], results[1][0], results[0][1], results[1][1], curves)
 
     def _top(self, queries: Floats, rows: Ints, vectors: Array) -> TopK:
         """Find the best of these rows."""

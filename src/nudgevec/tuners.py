@@ -16,11 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.arrays import Array
-from nudgevec.core.curve import Choice, Curve, choose, curve_of
+from nudgevec.core.curve import Choice, Curve, QueryCurves, choose, curve_of, query_curves
 from nudgevec.core.exact import norms
 from nudgevec.core.paths import Name, Paths, rays, rotations
 from nudgevec.core.pull import Pull, sum_pulls
-from nudgevec.core.sweep import Steps
 from nudgevec.corpus import Corpus, Reader
 from nudgevec.engines import Engine, check_engine
 from nudgevec.errors import LabelError, NudgeWarning, OptionError, VectorError
@@ -48,10 +47,10 @@ class Tuner(Estimator, ABC):
     gamma_: float
     curve_: Curve | None
     choice_: Choice | None
-    steps_: Steps | None
+    query_curves_: QueryCurves | None
     test_: Test | None
     patch_: Patch
-    _results: ClassVar[tuple[str, ...]] = ("gamma_", "curve_", "choice_", "steps_", "test_", "patch_")
+    _results: ClassVar[tuple[str, ...]] = ("gamma_", "curve_", "choice_", "query_curves_", "test_", "patch_")
 
     def __init__(
         self,
@@ -135,10 +134,10 @@ class Tuner(Estimator, ABC):
         if self.refit:
             last_paths = self._paths(last_pull, search.vectors, reader.name)
 
-        curve = choice = steps = None
+        curve = choice = by_query = None
         if swept is not None:
             steps = search.sweep(swept, found, paths, metric)
-            curve = curve_of(steps, paths)
+            curve, by_query = curve_of(steps, paths), query_curves(steps, paths)
             choice = choose(curve, steps, paths, self.guard)
             self._warn_if_refused(choice, curve, metric, len(swept.used))
         gamma = float(self.gamma) if choice is None else choice.gamma  # type: ignore[arg-type]
@@ -146,8 +145,8 @@ class Tuner(Estimator, ABC):
         patch = self._patch(reader, last_paths, gamma, metric, counts, curve, choice)
         result = None if tested is None else search.test(tested, found_test, last_paths, patch, metric)
         log.debug("%s: gamma %.6g moves %d of %d documents", self.method, gamma, len(patch), reader.rows)
-        self.gamma_, self.curve_, self.choice_, self.steps_, self.test_ = gamma, curve, choice, steps, result
-        self.patch_ = patch
+        self.gamma_, self.curve_, self.choice_, self.query_curves_ = gamma, curve, choice, by_query
+        self.test_, self.patch_ = result, patch
         return self
 
     def transform(self, documents: Corpus | npt.ArrayLike) -> Any:
@@ -262,8 +261,8 @@ class NudgeN(Tuner):
         The exact validation metric as a function of gamma; None with a fixed gamma.
     choice_ : Choice or None
         The chosen plateau, and how strong the evidence for it is.
-    steps_ : Steps or None
-        The metric of every validation query as a function of the step.
+    query_curves_ : QueryCurves or None
+        The metric of every validation query as a function of gamma.
     test_ : Test or None
         What was measured on the test queries.
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.arrays import Floats
+from nudgevec.arrays import Floats, Ints
 from nudgevec.core.paths import Paths
 from nudgevec.core.sweep import Steps
 
@@ -65,6 +65,39 @@ class Choice:
     """Gain of the best plateau over gamma = 0, in standard deviations of chance (see ``choose``)."""
     best_gamma: float
     """Gamma of the best plateau, also when the guard refused to go there."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class QueryCurves:
+    """The metric of every query as a step function of gamma, all queries in one list.
+
+    At ``gamma[e]`` the metric of query ``query[e]`` changes by ``change[e]``; the list is sorted by gamma. Queries are
+    numbered in the order of those that have a relevant label.
+
+    >>> curves = QueryCurves(np.array([0.5]), np.array([1]), np.array([0.25]), at_zero=np.array([0.0, 0.5]))
+    >>> curves(0.7)
+    array([0.  , 0.75])
+    """
+
+    gamma: Floats
+    query: Ints
+    change: Floats
+    at_zero: Floats
+    """The metric of each query at gamma = 0."""
+
+    def __call__(self, gamma: float) -> Floats:
+        """Return the metric of every query at a gamma."""
+        before = 0 if gamma <= 0 else np.searchsorted(self.gamma, gamma, side="right")
+        return self.at_zero + np.bincount(self.query[:before], self.change[:before], len(self.at_zero))
+
+    def __repr__(self) -> str:
+        return f"QueryCurves({len(self.at_zero)} queries, {len(self.gamma)} changes)"
+
+
+def query_curves(steps: Steps, paths: Paths) -> QueryCurves:
+    """Return step functions of gamma instead of the angle."""
+    change, at_zero = (np.asarray(column * steps.unit, np.float64) for column in (steps.delta, steps.at_zero))
+    return QueryCurves(paths.gammas(steps.phi), steps.query, change, at_zero)
 
 
 def curve_of(steps: Steps, paths: Paths) -> Curve:

@@ -99,6 +99,12 @@ def top_k(blocks: Iterable[Block], queries: Floats, k: int, *, cosine: bool, flo
     return found
 
 
+def scores(queries: Singles, vectors: Singles) -> Singles:
+    """Return the float32 inner products of all queries with all vectors."""
+    product: Singles = queries @ vectors.T
+    return product
+
+
 def merge(a: TopK, b: TopK) -> TopK:
     """Return the best of two results for the same queries, as many as ``a`` has."""
     rows, scores = np.concatenate([a.rows, b.rows], axis=1), np.concatenate([a.scores, b.scores], axis=1)

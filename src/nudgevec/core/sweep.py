@@ -21,7 +21,7 @@ from nudgevec.core.candidates import Problem, first_candidates, interval, prune,
 from nudgevec.core.crossings import PIECES, TIE, compare
 from nudgevec.core.exact import compilable, dot, float32_error
 from nudgevec.core.paths import Paths
-from nudgevec.core.scan import TopK, single
+from nudgevec.core.scan import TopK, scores, single
 from nudgevec.labels import Labels
 from nudgevec.metrics import Metric
 
@@ -89,7 +89,7 @@ def metric_steps(
     labels: Labels,
     metric: Metric,
     unmoved: TopK,
-    product: Callable[[Singles, Singles], Singles] = lambda queries, vectors: queries @ vectors.T,
+    product: Callable[[Singles, Singles], Singles] = scores,
     *,
     leaf: int = LEAF,
 ) -> Steps:
@@ -115,13 +115,13 @@ def metric_steps(
     bits = unit_bits(len(queries))
     problem = _problem(paths, labels, len(queries), metric, 2.0**bits)
     start32, direction32 = single(problem.start / problem.unit[:, None]), single(problem.direction)
-    scores = unmoved.scores if paths.rotates else unmoved.scores / paths.scale
+    unmoved_scores = unmoved.scores if paths.rotates else unmoved.scores / paths.scale
     size, parts = max(1, BATCH_SCORES // max(1, len(paths))), []
     for begin in range(0, len(queries), size):
         part = slice(begin, begin + size)
         asked = queries[part].astype(np.float32)
         s32, z32 = product(asked, start32), product(asked, direction32)
-        batch = _Batch(begin, queries[part], s32, z32, unmoved.rows[part], scores[part])
+        batch = _Batch(begin, queries[part], s32, z32, unmoved.rows[part], unmoved_scores[part])
         parts.append(_sweep_batch(problem, batch, leaf))
     query, phi, delta, at_zero = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.lexsort((query, phi))

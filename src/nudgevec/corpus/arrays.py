@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.arrays import Array, as_ids, as_matrix, slices
-from nudgevec.corpus.base import rows_of
+from nudgevec.arrays import Array, as_ids, as_matrix, rows_of, slices
 from nudgevec.errors import VectorError
 
 _BLOCK_BYTES = 32 << 20

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-
-from nudgevec.arrays import Array, Ints
+from nudgevec.arrays import Array
 
 
 @runtime_checkable
@@ -31,12 +29,3 @@ class Corpus(Protocol):
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
         """Yield all documents once, as (ids, vectors) in blocks of any size."""
-
-
-def rows_of(ids: Sequence[Hashable], n_rows: int) -> Ints:
-    """Return the rows of documents whose ids are their rows."""
-    rows = np.asarray(ids, dtype=np.int64)
-    odd = rows[(rows < 0) | (rows >= n_rows)]
-    if len(odd):
-        raise IndexError(f"there is no row {odd[0]}: the rows of these documents are 0 to {n_rows - 1}")
-    return rows

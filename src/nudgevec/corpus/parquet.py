@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nudgevec.arrays import Array
-from nudgevec.corpus.base import rows_of
+from nudgevec.arrays import Array, rows_of
 from nudgevec.errors import MissingExtraError, VectorError
 
 _BLOCK_BYTES = 8 << 20

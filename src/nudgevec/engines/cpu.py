@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from nudgevec.arrays import Singles
-from nudgevec.core.scan import top_k
+from nudgevec.core.scan import scores, top_k
 
 
 class CpuEngine:
@@ -11,8 +10,4 @@ class CpuEngine:
 
     name = "cpu"
     top_k = staticmethod(top_k)
-
-    def scores(self, queries: Singles, vectors: Singles) -> Singles:
-        """Return the float32 inner products of all queries with all vectors."""
-        product: Singles = queries @ vectors.T
-        return product
+    scores = staticmethod(scores)

@@ -1,0 +1,144 @@
+"""Imports go in one direction, and functions stay small enough to read."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import nudgevec
+
+SOURCE = Path(nudgevec.__file__).parent
+# Each may import those before it. Names of modules and packages.
+LAYERS = [
+    "errors",
+    "arrays",
+    "registry",
+    "progress",
+    "files",
+    "http",
+    "estimator",
+    "metrics",
+    "labels",
+    "core",
+    "corpus",
+    "engines",
+    "evaluation",
+    "patch",
+    "search",
+    "tuners",
+    "compat",
+    "stores",
+    "text",
+    "feedback",
+    "runs",
+    "demo",
+    "cli",
+]
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+def name_of(path):
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+NAMES = {name_of(path) for path in MODULES}
+
+
+def imported(path, *, everywhere=True):
+    """The modules of nudgevec that a module imports; those for type checkers and for later do not count as cycles."""
+    tree = ast.parse(path.read_text())
+    nodes = ast.walk(tree) if everywhere else tree.body
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("nudgevec"):
+            home = node.module.removeprefix("nudgevec").removeprefix(".")
+            for alias in node.names:
+                inner = f"{home}.{alias.name}".removeprefix(".")
+                yield inner if inner in NAMES else home
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_modules_import_earlier_layers_only(path):
+    name = name_of(path)
+    layer = name.partition(".")[0]
+    if layer in ("", "__main__"):
+        return  # the public names, and the entry point
+    assert layer in LAYERS, f"{name} has no place in the list of layers"
+    for target in imported(path):
+        if target:
+            other = target.partition(".")[0]
+            assert LAYERS.index(other) <= LAYERS.index(layer), f"{name} imports {target}, which is a later layer"
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    graph = {name_of(path): set(imported(path, everywhere=False)) - {name_of(path)} for path in MODULES}
+    list(TopologicalSorter(graph).static_order())
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_functions_are_small(path):
+    """At most 60 lines of code (the documentation apart) and 7 parameters (those by keyword only apart)."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            lines = body[-1].end_lineno - body[0].lineno + 1 if body else 0
+            parameters = [argument.arg for argument in node.args.args if argument.arg not in ("self", "cls")]
+            assert lines <= 60, f"{path.name}: {node.name} has {lines} lines"
+            reason = "parameters" in (ast.get_docstring(node) or "") and len(parameters) <= 8
+            assert len(parameters) <= 7 or reason, f"{path.name}: {node.name} has {len(parameters)} parameters"
+
+
+FIT = """
+import sys
+import numpy as np
+from nudgevec import NudgeN
+
+random = np.random.default_rng(0)
+documents, queries = random.standard_normal((300, 8)), random.standard_normal((60, 8))
+labels = random.integers(0, 300, (60, 1)).tolist()
+data = documents, (queries[:40], labels[:40]), (queries[40:], labels[40:])
+NudgeN(guard=0, engine="cpu").fit(*data)
+modules = []
+
+def note(frame, event, _):
+    name = frame.f_globals.get("__name__", "")
+    if event == "call" and name.startswith("nudgevec.") and name not in modules:
+        modules.append(name)
+
+sys.setprofile(note)
+NudgeN(guard=0, engine="cpu").fit(*data)
+sys.setprofile(None)
+print(*modules)
+"""
+
+
+# The modules of a fit in the order they are first called. The compiled functions of core.candidates and core.crossings
+# are called by core.sweep, and leave no trace here.
+STAGES = [
+    "tuners",
+    "engines",
+    "corpus.reader",
+    "corpus.arrays",
+    "labels",
+    "search",
+    "core.pull",
+    "core.scan",
+    "core.paths",
+    "core.sweep",
+    "core.curve",
+    "patch",
+]
+# Small modules that any of these may use.
+HELPERS = {"arrays", "registry", "progress", "estimator", "metrics", "core.exact"}
+
+
+def test_fit_can_be_followed():
+    """A fit on arrays goes through few modules."""
+    done = subprocess.run([sys.executable, "-c", FIT], check=True, capture_output=True, text=True)
+    called = [name.removeprefix("nudgevec.") for name in done.stdout.split()]
+    assert [name for name in called if name not in HELPERS] == STAGES
