@@ -163,7 +163,7 @@ def _from_entries(labels: Any, n_queries: int, documents: Documents, what: str) 
             f"{what}: labels must be a list with one entry per query, not {type(labels).__name__}; "
             "bring a dict of queries into the order of the query vectors"
         )
-    entries = [entry if isinstance(entry, Mapping) else _documents_of(entry) for entry in as_list(labels)]
+    entries = [_documents_of(entry) for entry in as_list(labels)]
     if len(entries) != n_queries:
         raise LabelError(f"{what}: {len(entries)} label entries do not match {n_queries} queries")
     query = np.repeat(np.arange(n_queries, dtype=np.int64), [len(entry) for entry in entries])
@@ -174,17 +174,22 @@ def _from_entries(labels: Any, n_queries: int, documents: Documents, what: str) 
     except TypeError:
         raise LabelError(f"{what}: documents are named by a row or an id, not by a list or array") from None
     weight = np.ones(len(row))
-    if any(isinstance(entry, Mapping) for entry in entries):
+    if any(isinstance(entry, dict) for entry in entries):
         weights = [
             weight
             for entry in entries
-            for weight in (entry.values() if isinstance(entry, Mapping) else [1.0] * len(entry))
+            for weight in (entry.values() if isinstance(entry, dict) else [1.0] * len(entry))
         ]
         weight = _numbers(weights, query, what)
     return query, row, weight
 
 
-def _documents_of(entry: Any) -> list[Any]:
+def _documents_of(entry: Any) -> Any:
+    # Most entries are lists. Asking whether something is iterable takes longer than the rest of reading labels.
+    if isinstance(entry, (list, dict)):
+        return entry
+    if isinstance(entry, Mapping):
+        return dict(entry)
     if isinstance(entry, (str, bytes)) or not isinstance(entry, Iterable):
         return [entry]
     return as_list(entry)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from math import asin, atan, pi, sqrt, tan
 
 import numpy as np
-from numba import njit
+from numba import njit, prange
 
 from nudgevec.arrays import Array, Floats, Ints
 from nudgevec.core.exact import compilable, dot, norm, norms
@@ -120,11 +120,11 @@ def rotations(pull: Pull, start: Array, name: Name) -> Paths:
     return Paths(pull.rows[moves], start[moves], length[moves], direction[moves], stop[moves], pull.labels[moves], True)
 
 
-@njit(cache=True)
+@njit(parallel=True, cache=True)
 def _tangents(start, total):  # type: ignore[no-untyped-def]
     m, d = start.shape
     direction, length, size, toward, away = np.empty((m, d)), np.empty(m), np.empty(m), np.empty(m), np.empty(m)
-    for j in range(m):
+    for j in prange(m):
         length[j], size[j], toward[j], away[j] = _tangent(start[j], total[j], direction[j])
     return direction, length, size, toward, away
 

@@ -118,9 +118,12 @@ def single(vectors: Array) -> Singles:
         return vectors.astype(np.float32, copy=False)
 
 
-def filter_of(block: Block, cosine: bool) -> Filter:
-    """Return the filter of a block. Products of very long or short vectors may leave the range of float32."""
-    error = float32_error(block.vectors.shape[1])
+def filter_of(block: Block, cosine: bool, more_error: float = 0.0) -> Filter:
+    """Return the filter of a block. Products of very long or short vectors may leave the range of float32.
+
+    ``more_error`` is added to the relative error of float32 products.
+    """
+    error = float32_error(block.vectors.shape[1]) + more_error
     ordinary = (block.lengths > 1e-15) & (block.lengths < 1e15)
     length = np.where(ordinary, block.lengths, 1.0)
     scale = np.where(ordinary, 1.0 / length if cosine else 1.0, 0.0)
@@ -170,11 +173,13 @@ def _count_candidates(scores, scale, error, threshold):  # type: ignore[no-untyp
     return count
 
 
-@njit(cache=True)
-def add_pairs(queries, block, filtered, query, position, floor, found):  # type: ignore[no-untyped-def]
-    """Add some (query, document) pairs of a block to the lists; ``position`` is that of the document in the block."""
-    for pair in range(len(query)):
-        add_pair(queries, block, filtered, query[pair], position[pair], floor, found)
+@njit(parallel=True, cache=True)
+def add_pairs(queries, block, filtered, first, position, floor, found):  # type: ignore[no-untyped-def]
+    """Add documents of a block to the lists: ``position[first[i]:first[i + 1]]`` to that of query i."""
+    for i in prange(len(queries)):
+        for pair in range(first[i], first[i + 1]):
+            if block.keep[position[pair]]:
+                add_pair(queries, block, filtered, i, position[pair], floor, found)
 
 
 @njit(cache=True)

@@ -1,8 +1,9 @@
 """PyTorch: products and the filter run on the GPU, exact scores on the CPU.
 
-Blocks are copied to the device one after the other, the next one while the last one is worked on. On the device a
-document is dropped where its float32 score plus its error bound is below a lower bound of the k-th best score. What is
-left, a few documents per query and block, comes back and gets the same exact score as everywhere.
+Blocks are copied to the device one after the other, the next one while the last one is worked on. On the device every
+document gets one more dimension, its error bound, and every query a 1 there: so one product gives upper bounds of all
+scores. A document is dropped where its upper bound is below a lower bound of the k-th best score. What is left, a few
+documents per query and block, comes back and gets the same exact score as everywhere.
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ from nudgevec.arrays import Array, Floats, Ints, Singles
 from nudgevec.core.scan import Block, Filter, TopK, add_pairs, empty_top_k, filter_of, single, sort
 from nudgevec.errors import MissingExtraError
 
+# The width of the matrices is a multiple of this, which tensor cores need to work on them.
+_ALIGNED = 8
+
 
 class _OnDevice(NamedTuple):
-    """A block and its copy on the device."""
+    """A block and what is on the device of it."""
 
     block: Block
     filtered: Filter
-    vectors: Any
-    scale: Any
+    bounded: Any
+    """The vectors, scaled, with their error bounds as one more dimension."""
     error: Any
-    keep: Any
 
 
 class TorchEngine:
@@ -50,14 +53,16 @@ class TorchEngine:
         self._torch = torch
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.block_rows = block_rows
-        # Scores that exist at a time; about four tables of them do.
-        self._products = 1 << (27 if self.device.type == "cuda" else 22)
+        # Scores that exist at a time; with what is made of them, three times as much memory.
+        self._products = 1 << (28 if self.device.type == "cuda" else 22)
 
     def scores(self, queries: Singles, vectors: Singles) -> Singles:
         """Return the float32 inner products of all queries with all vectors."""
-        with self._full_precision():
-            product: Singles = (self._put(queries) @ self._put(vectors).T).cpu().numpy()
-        return product
+        with self._precision(tf32=False):
+            product = self._put(queries) @ self._put(vectors).T
+        host = self._torch.empty(product.shape, pin_memory=self.device.type == "cuda")
+        scores: Singles = host.copy_(product).numpy()
+        return scores
 
     def top_k(
         self, blocks: Iterable[Block], queries: Floats, k: int, *, cosine: bool, floor: Floats | None = None
@@ -67,13 +72,12 @@ class TorchEngine:
         if k == 0 or len(queries) == 0:
             return found
         floor = np.full(len(queries), -np.inf) if floor is None else floor
-        fast = self._put(single(queries))
+        fast = self._bounded(self._put(single(queries)), self._torch.ones(len(queries), device=self.device))
         rows = self.block_rows or max(256, self._products // len(queries))
-        with self._full_precision():
+        with self._precision(tf32=True):
             for part in self._copied(_parts(blocks, rows), cosine):
-                threshold = np.maximum(floor, found.scores[:, 0])
-                query, position = self._candidates(fast, part, k, threshold)
-                add_pairs(queries, part.block, part.filtered, query, position, floor, found)
+                first, position = self._candidates(fast, part, k, np.maximum(floor, found.scores[:, 0]))
+                add_pairs(queries, part.block, part.filtered, first, position, floor, found)
         sort(found)
         return found
 
@@ -81,29 +85,40 @@ class TorchEngine:
         """Copy blocks to the device, each while the one before is worked on."""
         waiting = None
         for block in blocks:
-            filtered = filter_of(block, cosine)
-            arrays = filtered.vectors, filtered.scale, filtered.error, block.keep
-            coming = _OnDevice(block, filtered, *map(self._put, arrays))
+            filtered = filter_of(block, cosine, _tf32_error(block.vectors.shape[1]))
+            vectors, scale, error = map(self._put, filtered[:3])
+            bounded = self._bounded(vectors * scale[:, None], 1.01 * error)
             if waiting is not None:
                 yield waiting
-            waiting = coming
+            waiting = _OnDevice(block, filtered, bounded, error)
         if waiting is not None:
             yield waiting
 
+    def _bounded(self, vectors: Any, last: Any) -> Any:
+        """Return a matrix with one more column, and zeros up to the next aligned width."""
+        n, d = vectors.shape
+        wider = self._torch.zeros((n, -(-(d + 1) // _ALIGNED) * _ALIGNED), device=self.device)
+        wider[:, :d], wider[:, d] = vectors, last
+        return wider
+
     def _candidates(self, queries: Any, part: _OnDevice, k: int, threshold: Floats) -> tuple[Ints, Ints]:
-        """Return the (query, position) pairs of a block that may be among the k best."""
+        """Return the documents of a block that may be among the k best of each query, as positions in the block.
+
+        Those of query i are ``position[first[i]:first[i + 1]]``.
+        """
         torch = self._torch
-        scores = (queries @ part.vectors.T).mul_(part.scale)
-        scores = torch.where(part.keep, scores, -torch.inf)
+        upper = queries @ part.bounded.T
         bound = self._put(_rounded_down(threshold))
-        if np.isneginf(threshold).any() and len(part.block.vectors) >= k:
+        if np.isneginf(threshold).any() and part.block.keep.sum() >= k:
             # There is no threshold yet. The k-th largest lower bound in the block: k documents score as much.
-            lower = torch.nan_to_num(scores - part.error, nan=-torch.inf)
+            lower = torch.nan_to_num(upper - 2.03 * part.error, nan=-torch.inf, posinf=-torch.inf)
+            lower[:, self._put(~part.block.keep)] = -torch.inf
             bound = torch.maximum(bound, lower.topk(k, dim=1, sorted=False).values.amin(dim=1))
             del lower
-        below = scores.add_(part.error) < bound[:, None]
-        pairs = torch.nonzero(~below & part.keep).cpu().numpy()
-        return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
+        # NaN (from infinities) is not below.
+        query, position = torch.nonzero(~(upper < bound[:, None]), as_tuple=True)
+        first = torch.searchsorted(query, torch.arange(len(queries) + 1, device=self.device))
+        return first.cpu().numpy(), position.cpu().numpy()
 
     def _put(self, array: Array) -> Any:
         """Copy an array to the device, through page-locked memory: that is several times as fast."""
@@ -113,21 +128,29 @@ class TorchEngine:
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
     @contextmanager
-    def _full_precision(self) -> Iterator[None]:
-        """Switch TF32 off for a while: its errors exceed the error bound."""
+    def _precision(self, *, tf32: bool) -> Iterator[None]:
+        """Allow or forbid TF32 products for a while."""
         settings = self._torch.backends.cuda.matmul
-        before, settings.allow_tf32 = settings.allow_tf32, False
+        before, settings.allow_tf32 = settings.allow_tf32, tf32
         try:
             yield
         finally:
             settings.allow_tf32 = before
 
 
+def _tf32_error(dim: int) -> float:
+    """Bound what TF32 adds to the error of an inner product of a query of length at most 1 and a vector x, relative to
+    |x|: both vectors are cut to 10 bits after the point, and sums in float32 may be cut instead of rounded."""
+    return 2.01 * 2.0**-10 + dim * 2.0**-23
+
+
 def _parts(blocks: Iterable[Block], rows: int) -> Iterator[Block]:
-    """Divide blocks into smaller ones."""
+    """Divide blocks into equal parts of at most so many rows."""
     for block in blocks:
-        for begin in range(0, len(block.vectors), rows):
-            part = slice(begin, begin + rows)
+        n_parts = -(-len(block.vectors) // rows)
+        size = -(-len(block.vectors) // max(1, n_parts))
+        for begin in range(0, len(block.vectors), max(1, size)):
+            part = slice(begin, begin + size)
             yield Block(block.first + begin, block.vectors[part], block.lengths[part], block.keep[part])
 
 
