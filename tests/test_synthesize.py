@@ -17,7 +17,7 @@ from nudgevec.text.splits import normalised
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NUDGEVEC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(http, "first_pause", 0.01)
+    monkeypatch.setattr(http, "initial_delay", 0.01)
     disk.beir(tmp_path / "data")
 
 
@@ -56,7 +56,7 @@ def test_queries_are_written_filtered_and_marked(capsys):
 
 def test_a_stopped_run_goes_on(capsys, monkeypatch):
     monkeypatch.setattr("nudgevec.feedback.synthetic._TOGETHER", 5)
-    monkeypatch.setattr(http, "_TRIES", 1)
+    monkeypatch.setattr(http, "max_attempts", 1)
     with servers.running([None] * 12 + [500], chat=writer) as (url, seen):
         assert cli.main(command(url)) == 1
         assert "did not answer" in capsys.readouterr().err

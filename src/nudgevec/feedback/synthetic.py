@@ -22,7 +22,7 @@ from nudgevec.corpus import ArrayCorpus, Reader
 from nudgevec.engines import pick
 from nudgevec.errors import OptionError, RemoteError
 from nudgevec.feedback.log import SYNTHETIC, Event, LabelLog
-from nudgevec.http import post, shown
+from nudgevec.http import post_json, public_url
 from nudgevec.text.splits import normalised
 
 PROMPT = """Below is a document from a collection that people search. Write {n} different search queries in {language}
@@ -151,13 +151,13 @@ def synthesize(
 def _ask(plan: Plan, document: str) -> Iterator[str]:
     for language in plan.languages:
         messages = [{"role": "user", "content": plan.text(document, language)}]
-        answer = post(f"{plan.url.rstrip('/')}/chat/completions", {"model": plan.model, "messages": messages})
+        answer = post_json(f"{plan.url.rstrip('/')}/chat/completions", {"model": plan.model, "messages": messages})
         try:
             content = answer["choices"][0]["message"]["content"]
         except (KeyError, IndexError, TypeError):
             content = None
         if not isinstance(content, str):
-            raise RemoteError(f"{shown(plan.url)} did not answer with a message: {str(answer)[:200]}")
+            raise RemoteError(f"{public_url(plan.url)} did not answer with a message: {str(answer)[:200]}")
         yield from _lines(content)[: plan.each]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from nudgevec.arrays import Array
 from nudgevec.errors import VectorError
-from nudgevec.http import post, shown
+from nudgevec.http import post_json, public_url
 
 
 class OpenAIEmbedder:
@@ -27,17 +27,17 @@ class OpenAIEmbedder:
         self.model = model
         self.base = (os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1").rstrip("/")
         # The same name on another server may be another model.
-        self.name = f"openai:{model}@{shown(self.base).split('://')[-1]}"
+        self.name = f"openai:{model}@{public_url(self.base).split('://')[-1]}"
 
     def embed(self, texts: Sequence[str]) -> Array:
         # An empty text is an error there.
         asked = [text if text.strip() else " " for text in texts]
-        answer = post(f"{self.base}/embeddings", {"model": self.model, "input": asked, "encoding_format": "float"})
+        answer = post_json(f"{self.base}/embeddings", {"model": self.model, "input": asked, "encoding_format": "float"})
         try:
             rows = sorted(answer["data"], key=lambda row: row["index"])
             vectors = np.array([row["embedding"] for row in rows], dtype=np.float32)
         except (KeyError, TypeError, ValueError):
-            raise VectorError(f"{shown(self.base)} did not answer with embeddings: {str(answer)[:200]}") from None
+            raise VectorError(f"{public_url(self.base)} did not answer with embeddings: {str(answer)[:200]}") from None
         if vectors.ndim != 2 or len(vectors) != len(asked):
-            raise VectorError(f"{shown(self.base)} sent {len(vectors)} embeddings for {len(asked)} texts")
+            raise VectorError(f"{public_url(self.base)} sent {len(vectors)} embeddings for {len(asked)} texts")
         return vectors
