@@ -301,8 +301,8 @@ COMP_WORDS=(nudgevec in); COMP_CWORD=1; _shtab_nudgevec; echo "${{COMPREPLY[@]}}
 def test_progress_is_shown_on_a_terminal_only(monkeypatch, capsys):
     from nudgevec import progress
 
-    shown = progress.shown
-    monkeypatch.setattr(progress, "shown", lambda wanted: shown(wanted, delay=0.0))
+    show_bars = progress.show_bars
+    monkeypatch.setattr(progress, "show_bars", lambda visible: show_bars(visible, delay=0.0))
     for terminal in (True, False):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
         cli.main(["tune", "data", "--out", "run", "--overwrite"])

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         silent = getattr(options, "quiet", False) or getattr(options, "json", False)
-        with warnings.catch_warnings(), progress.shown(not silent):
+        with warnings.catch_warnings(), progress.show_bars(not silent):
             warnings.simplefilter("always", NudgeWarning)
             warnings.showwarning = _warn
             getattr(verbs, options.verb)(options)

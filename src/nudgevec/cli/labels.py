@@ -11,7 +11,7 @@ from nudgevec.errors import InputError, OptionError
 from nudgevec.feedback import events as log_files
 from nudgevec.feedback.log import LabelLog
 from nudgevec.feedback.stats import stats
-from nudgevec.files import made_whole
+from nudgevec.files import write_folder_atomically
 from nudgevec.text import readers
 
 
@@ -70,7 +70,7 @@ def export_(options: argparse.Namespace) -> None:
     if folder.exists():
         raise InputError(f"{folder} exists: choose another --out")
     names = {"train": "train", "validation": "dev", "test": "test"}
-    with made_whole(folder) as draft:
+    with write_folder_atomically(folder) as draft:
         (draft / "qrels").mkdir()
         with (draft / "queries.jsonl").open("w", encoding="utf-8") as file:
             for query in dict.fromkeys(query for part in sides.values() for query in part):

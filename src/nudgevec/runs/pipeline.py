@@ -27,7 +27,7 @@ from nudgevec.arrays import Array, Ints
 from nudgevec.corpus import ArrayCorpus, Corpus
 from nudgevec.errors import InputError, LabelError, NudgeWarning, OptionError, VectorError
 from nudgevec.evaluation import Evaluation, compare_all
-from nudgevec.files import made_whole
+from nudgevec.files import write_folder_atomically
 from nudgevec.patch import Patch
 from nudgevec.runs.card import card
 from nudgevec.stores.compatibility import check_dot
@@ -224,7 +224,7 @@ def write(run: Run, target: Path, *, overwrite: bool = False) -> dict[str, Any]:
     """Leave the run in a folder; returns what ``run.json`` says."""
     check_target(target, overwrite)
     facts = run.facts
-    with made_whole(target) as draft:
+    with write_folder_atomically(target) as draft:
         run.patch.save(draft / "patch.safetensors")
         _write_lines(draft / "queries.jsonl", _queries(run))
         asked = run.ready.sides[TEST].vectors[run.test.before.query[:_ASKED]]
