@@ -55,11 +55,11 @@ def ran(script, folder):
 
 def clicks(folder, named):
     """Texts, and a log of clicks on them."""
-    corpus, asked, qrels = disk.texts()
+    corpus, queries, qrels = disk.texts()
     with open(folder / "clicks.jsonl", "w") as file:
         for query, grades in qrels.items():
             document = named(next(iter(grades)))
-            for words in (asked[query], f"find {asked[query]}", f"{asked[query]} please"):
+            for words in (queries[query], f"find {queries[query]}", f"{queries[query]} please"):
                 file.write(json.dumps({"query": words, "document": document, "signal": "click"}) + "\n")
     return corpus
 

@@ -13,21 +13,22 @@ from safetensors.numpy import save_file
 import collections_on_disk as disk
 from nudgevec.errors import InputError, LabelError, NudgeWarning
 from nudgevec.text import readers
+from nudgevec.text.readers import vectors as vector_files
 
 
 def test_beir_with_one_qrels_file(tmp_path):
-    corpus, asked, qrels = disk.texts()
+    corpus, queries, qrels = disk.texts()
     found = readers.read(disk.beir(tmp_path / "tiny"))
     assert found.name == "tiny"
     assert list(found.documents.ids) == list(corpus)
     assert found.documents.texts[0].startswith("coffee 0 ")
-    assert dict(zip(found.queries.ids, found.queries.texts, strict=True)) == asked
+    assert dict(zip(found.queries.ids, found.queries.texts, strict=True)) == queries
     assert found.qrels == {"all": qrels}
 
 
-def test_beir_sides_by_file_name(tmp_path):
+def test_beir_splits_by_file_name(tmp_path):
     found = readers.read(disk.beir(tmp_path, {"train": 0.7, "dev": 0.1, "test": 0.2}))
-    assert {side: len(part) for side, part in found.qrels.items()} == {"train": 126, "validation": 18, "test": 36}
+    assert {split: len(qrels) for split, qrels in found.qrels.items()} == {"train": 126, "validation": 18, "test": 36}
 
 
 def test_trec_qrels(tmp_path):
@@ -38,10 +39,10 @@ def test_trec_qrels(tmp_path):
 
 
 def test_llama_index(tmp_path):
-    corpus, asked, qrels = disk.texts()
+    corpus, queries, qrels = disk.texts()
     relevant = {query: list(grades) for query, grades in qrels.items()}
     path = tmp_path / "pairs.json"
-    path.write_text(json.dumps({"queries": asked, "corpus": corpus, "relevant_docs": relevant, "mode": "text"}))
+    path.write_text(json.dumps({"queries": queries, "corpus": corpus, "relevant_docs": relevant, "mode": "text"}))
     found = readers.read(path)
     assert found.qrels == {"all": qrels}
     assert list(found.documents.texts) == list(corpus.values())
@@ -50,29 +51,29 @@ def test_llama_index(tmp_path):
 def test_what_the_hugging_face_library_saves(tmp_path):
     from datasets import Dataset, DatasetDict
 
-    corpus, asked, qrels = disk.texts()
+    corpus, queries, qrels = disk.texts()
     Dataset.from_dict({"_id": list(corpus), "text": list(corpus.values())}).save_to_disk(tmp_path / "corpus")
-    Dataset.from_dict({"_id": list(asked), "text": list(asked.values())}).save_to_disk(tmp_path / "queries")
+    Dataset.from_dict({"_id": list(queries), "text": list(queries.values())}).save_to_disk(tmp_path / "queries")
     halves = {"train": list(qrels)[::2], "test": list(qrels)[1::2]}
-    sides = {
-        side: Dataset.from_list(
+    splits = {
+        split: Dataset.from_list(
             [
                 {"query-id": query, "corpus-id": document, "score": grade}
-                for query in queries
+                for query in half
                 for document, grade in qrels[query].items()
             ]
         )
-        for side, queries in halves.items()
+        for split, half in halves.items()
     }
-    DatasetDict(sides).save_to_disk(tmp_path / "default")
+    DatasetDict(splits).save_to_disk(tmp_path / "default")
     found = readers.read(tmp_path)
-    assert found.qrels == {side: {query: qrels[query] for query in queries} for side, queries in halves.items()}
+    assert found.qrels == {split: {query: qrels[query] for query in half} for split, half in halves.items()}
     assert list(found.documents.texts) == list(corpus.values())
 
 
 @pytest.mark.parametrize("saved", ["parquet", "arrow"])
 def test_hugging_face(tmp_path, saved):
-    corpus, asked, qrels = disk.texts()
+    corpus, queries, qrels = disk.texts()
 
     def save(name, rows):
         path = tmp_path / name
@@ -85,14 +86,14 @@ def test_hugging_face(tmp_path, saved):
                 file.write_table(table)
 
     save("corpus/corpus-00000", [{"_id": key, "title": "", "text": text} for key, text in corpus.items()])
-    save("queries/queries-00000", [{"_id": key, "text": text} for key, text in asked.items()])
+    save("queries/queries-00000", [{"_id": key, "text": text} for key, text in queries.items()])
     rows = [{"query-id": query, "corpus-id": next(iter(grades)), "score": 1.0} for query, grades in qrels.items()]
     save("default/train-00000", rows[:100])
     save("default/test/data-00000", rows[100:])
     found = readers.read(tmp_path)
-    assert {side: len(part) for side, part in found.qrels.items()} == {"train": 100, "test": 80}
-    assert found.judged == qrels
-    assert list(found.queries.texts) == list(asked.values())
+    assert {split: len(qrels) for split, qrels in found.qrels.items()} == {"train": 100, "test": 80}
+    assert found.merged_qrels == qrels
+    assert list(found.queries.texts) == list(queries.values())
 
 
 @pytest.mark.parametrize("kind", ["npy", "safetensors", "parquet", "arrow"])
@@ -146,17 +147,20 @@ def test_vectors_that_are_missing_or_longer_are_refused(tmp_path, second, found)
 def test_tables_that_cannot_be_read_are_named(tmp_path, suffix):
     (tmp_path / f"documents{suffix}").write_bytes(b"PAR1 and then nothing")
     with pytest.raises(InputError, match=rf"documents{suffix} cannot be read: "):
-        readers.vectors.items(tmp_path, "documents")
+        vector_files.read_items(tmp_path, "documents")
 
 
-def test_judgements_about_nothing_are_left_out_and_counted(tmp_path):
+def test_labels_of_unknown_documents_are_dropped_and_counted(tmp_path):
     disk.beir(tmp_path)
     with (tmp_path / "qrels.tsv").open("a") as file:
         file.write("q-coffee-0\tnowhere\t1\nnobody\tcoffee-1\t1\n")
-    with pytest.warns(NudgeWarning, match="2 judgements of unknown queries or documents are left out"):
+    with pytest.warns(
+        NudgeWarning,
+        match="2 labels of unknown queries or documents are ignored, for example 'q-coffee-0' -> 'nowhere'",
+    ):
         found = readers.read(tmp_path)
-    assert found.dropped == 2
-    assert "nobody" not in found.judged
+    assert found.n_dropped_labels == 2
+    assert "nobody" not in found.merged_qrels
 
 
 def broken_line(folder):
@@ -183,13 +187,13 @@ def twice(folder):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (broken_line, r"corpus.jsonl, line 49: not JSON"),
-        (no_id, r'queries.jsonl, line 181: there is no "_id"'),
+        (broken_line, r"corpus.jsonl, line 49: invalid JSON"),
+        (no_id, r'queries.jsonl, line 181: missing field "_id"'),
         (bad_grade, r"qrels.tsv, line 182: expected query, document and grade .*high"),
-        (twice, r"documents: the id 'coffee-0' stands there twice"),
-        (lambda folder: (folder / "qrels.tsv").unlink(), "has no judgements"),
+        (twice, r"documents: the id 'coffee-0' is not unique"),
+        (lambda folder: (folder / "qrels.tsv").unlink(), "has no labels: expected a folder qrels/ or a file qrels.tsv"),
         (lambda folder: (folder / "queries.jsonl").unlink(), "has no queries.jsonl"),
-        (lambda folder: (folder / "qrels.tsv").write_text("q 0 d 1\n"), "no judgements to learn from .*'q' -> 'd'"),
+        (lambda folder: (folder / "qrels.tsv").write_text("q 0 d 1\n"), "no usable labels: 1 labels .*'q' -> 'd'"),
     ],
 )
 def test_what_is_wrong_and_where(tmp_path, spoil, message):
@@ -200,11 +204,11 @@ def test_what_is_wrong_and_where(tmp_path, spoil, message):
 
 def test_unknown_layouts_name_the_known_ones(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(InputError, match=r"holds notes.txt; nudgevec takes a BEIR folder"):
+    with pytest.raises(InputError, match=r"contains notes.txt; expected a BEIR folder"):
         readers.read(tmp_path)
-    with pytest.raises(InputError, match="there is nothing at"):
+    with pytest.raises(InputError, match="absent does not exist"):
         readers.read(tmp_path / "absent")
-    with pytest.raises(InputError, match="is one file"):
+    with pytest.raises(InputError, match="is a single file"):
         readers.read(tmp_path / "notes.txt")
     (tmp_path / "odd.json").write_text("[]")
     with pytest.raises(InputError, match="is not an EmbeddingQAFinetuneDataset"):

@@ -9,8 +9,8 @@ import pytest
 import collections_on_disk as disk
 import servers
 from nudgevec import LabelLog, cli, http
-from nudgevec.feedback.synthetic import _lines
-from nudgevec.text.splits import normalised
+from nudgevec.feedback.synthetic import _parse_queries
+from nudgevec.text.splits import normalise
 
 
 @pytest.fixture(autouse=True)
@@ -50,12 +50,12 @@ def test_queries_are_written_filtered_and_marked(capsys):
         assert len(events) == outcome["kept"]
         assert not any(event.document == "coffee-0" for event in events)
         assert not any("chromodynamics" in event.query for event in events)
-        assert len({normalised(event.query) for event in events}) == len(events)
+        assert len({normalise(event.query) for event in events}) == len(events)
         assert all(query == "espresso" for query in log.labels()["test"])
 
 
 def test_a_stopped_run_goes_on(capsys, monkeypatch):
-    monkeypatch.setattr("nudgevec.feedback.synthetic._TOGETHER", 5)
+    monkeypatch.setattr("nudgevec.feedback.synthetic.BATCH_SIZE", 5)
     monkeypatch.setattr(http, "max_attempts", 1)
     with servers.running([None] * 12 + [500], chat=writer) as (url, seen):
         assert cli.main(command(url)) == 1
@@ -77,11 +77,12 @@ def test_dry_run_asks_nothing(capsys):
     assert seen == []
     said = capsys.readouterr().out
     assert "48 documents without labels: 96 requests" in said
-    assert "in your currency" in said
+    assert "No request was sent." in said
+    assert "in the currency of --price" in said
 
 
 def test_numbers_in_queries_stay():
-    assert _lines('1. 2.5 inch ssd price\n- -40 degrees\n3) "quoted"\n\n2.5 inch') == [
+    assert _parse_queries('1. 2.5 inch ssd price\n- -40 degrees\n3) "quoted"\n\n2.5 inch') == [
         "2.5 inch ssd price",
         "-40 degrees",
         "quoted",
@@ -96,4 +97,4 @@ def test_your_own_prompt(tmp_path, capsys):
     assert seen[0][1]["messages"][0]["content"].startswith("4 in Dutch, {not a field}. Document:\ncoffee 0")
     (tmp_path / "prompt.txt").write_text("write something")
     assert cli.main(command("http://127.0.0.1:9", "--prompt", "prompt.txt")) == 1
-    assert "the prompt has no place for the {document}" in capsys.readouterr().err
+    assert "the prompt has no placeholder {document}" in capsys.readouterr().err
