@@ -1,4 +1,4 @@
-"""The command line as its users meet it: real folders in, run folders out, one clear line when something is wrong."""
+"""The command line: data folders in, run folders out, and one clear line on errors."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def here(tmp_path, monkeypatch):
 
 def test_tune_leaves_a_run_folder(capsys):
     assert cli.main(["tune", "data", "--out", "runs/one"]) == 0
-    said = capsys.readouterr()
-    assert "data: 48 documents; 108 training, 36 validation and 36 test queries.\nSplit: as given.\n" in said.out
-    assert said.err == ""
+    output = capsys.readouterr()
+    assert "data: 48 documents; 108 training, 36 validation and 36 test queries.\nSplit: as given.\n" in output.out
+    assert output.err == ""
     assert sorted(os.listdir("runs/one")) == [
         "README.md",
         "documents.jsonl",
@@ -61,7 +61,7 @@ def test_tune_leaves_a_run_folder(capsys):
     assert f"{100 * facts['test']['after']['ndcg@10']['mean']:.1f}" in card
 
 
-def test_the_numbers_are_those_of_the_library():
+def test_figures_equal_those_of_the_library():
     cli.main(["tune", "data", "--out", "run", "--metric", "mrr@5", "--json"])
     facts, patch = folder.load(Path("run"))
     data = pipeline.prepare(readers.read("data"))
@@ -96,20 +96,20 @@ def test_inspect_shows_texts_and_answers(capsys):
     cli.main(["tune", "data", "--out", "run"])
     capsys.readouterr()
     assert cli.main(["inspect", "run"]) == 0
-    said = capsys.readouterr().out
-    assert "Queries with the largest gains (ndcg@10; * marks relevant documents)" in said
-    assert "degrees" in said
+    output = capsys.readouterr().out
+    assert "Queries with the largest gains (ndcg@10; * marks relevant documents)" in output
+    assert "degrees" in output
     best = max(folder.load_records(Path("run/queries.jsonl")), key=lambda entry: entry["after"] - entry["before"])
-    assert best["text"] in said
-    assert f"*{next(iter(best['answers']))}" in said
+    assert best["text"] in output
+    assert f"*{next(iter(best['answers']))}" in output
     assert len(best["top_after"]) == 10
 
 
 def test_evaluate_prints_intervals(capsys):
     assert cli.main(["evaluate", "data", "--metric", "ndcg@3"]) == 0
-    said = capsys.readouterr().out
-    assert "data: 36 test queries, cosine similarity.\nSplit: as given.\n" in said
-    assert "ndcg@3" in said
+    output = capsys.readouterr().out
+    assert "data: 36 test queries, cosine similarity.\nSplit: as given.\n" in output
+    assert "ndcg@3" in output
 
 
 def test_a_folder_of_vectors_without_a_split(capsys):
@@ -149,11 +149,11 @@ def test_a_folder_of_vectors_without_a_split(capsys):
 )
 def test_bad_input_is_one_clear_line(arguments, message, capsys):
     assert cli.main(arguments) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("nudgevec: ")
-    assert message in said.err
-    assert said.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("nudgevec: ")
+    assert message in output.err
+    assert output.err.count("\n") == 1
     assert not os.path.exists("run")
 
 
@@ -236,9 +236,9 @@ def test_queries_without_answers_are_not_counted(capsys):
     spoilt = [line.rsplit("\t", 1)[0] + "\t0" for line in lines[1:11]]
     Path("data/qrels/test.tsv").write_text("\n".join([lines[0], *spoilt, *lines[11:]]) + "\n")
     assert cli.main(["tune", "data", "--out", "run", "--guard", "0"]) == 0
-    said = capsys.readouterr().out
-    assert "and 26 test queries" in said
-    assert "26 of 26 test queries (100%) have a relevant document" in said
+    output = capsys.readouterr().out
+    assert "and 26 test queries" in output
+    assert "26 of 26 test queries (100%) have a relevant document" in output
 
 
 def test_texts_with_odd_line_breaks(capsys):
@@ -255,8 +255,8 @@ def test_empty_texts_are_ignored_with_a_warning(capsys):
     with open("data/corpus.jsonl", "a") as file:
         file.write('{"_id": "void", "title": "", "text": ""}\n')
     assert cli.main(["tune", "data", "--out", "run"]) == 0
-    said = capsys.readouterr()
-    assert said.err == (
+    output = capsys.readouterr()
+    assert output.err == (
         "nudgevec: warning: 1 documents are ignored because their vector is all zeros "
         "(no word is known to the embedder)\n"
     )
@@ -277,7 +277,7 @@ Patch.save = slowly
 raise SystemExit(main(["tune", "data", "--out", "run"]))
 """
     running = subprocess.Popen(
-        # Whoever runs the tests in the background may have told them to ignore it.
+        # Background processes of some shells ignore SIGINT.
         [sys.executable, "-c", "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)" + code],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -286,9 +286,9 @@ raise SystemExit(main(["tune", "data", "--out", "run"]))
     assert running.stdout.readline() == "saved\n"
     time.sleep(0.2)
     running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=30)
+    _, output = running.communicate(timeout=30)
     assert running.returncode == 130
-    assert said == "nudgevec: interrupted\n"
+    assert output == "nudgevec: interrupted\n"
     assert not [name for name in os.listdir() if "run" in name]
 
 

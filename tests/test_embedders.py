@@ -1,4 +1,4 @@
-"""Embedders: real models, real servers, and a cache that forgets nothing."""
+"""Embedders with real models, real servers and a persistent cache."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_sentence_transformers_with_real_weights(collection, cache):
 
     class Asleep(type(embedders.make_embedder(spec))):
         def embed(self, texts):
-            raise AssertionError("it is all there")
+            raise AssertionError("everything is cached")
 
     again = Asleep(str(minilm()))
     with Cache(again.name) as kept:
@@ -73,21 +73,21 @@ DATA = Path(os.environ.get("NUDGEVEC_DATA", "nowhere"))
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="NUDGEVEC_DATA names no folder with scifact and nfcorpus")
 @pytest.mark.parametrize(("name", "figure"), [("scifact", 0.645), ("nfcorpus", 0.316)])
-def test_minilm_reproduces_what_is_known_of_it(name, figure):
-    """All queries go through the model here. To embed all documents takes minutes (docs/command-line.md has the
-    command), so theirs are those made before, and a hundred of them are made again."""
+def test_minilm_reproduces_published_figures(name, figure):
+    """The model embeds all queries and a hundred documents. Embedding all documents takes minutes (docs/command-line.md
+    has the command), so the vectors of the others are precomputed."""
     collection = readers.read(DATA / name)
     model = embedders.make_embedder(f"st:{minilm()}")
     documents = np.array(embedders.embed_collection(collection, "precomputed:all-MiniLM-L6-v2")[0], np.float32)
-    some = np.random.default_rng(0).choice(len(documents), 100, replace=False)
-    again = embedders.embed_texts(model, [collection.documents.texts[row] for row in some], "", "documents")
-    assert (np.einsum("ij,ij->i", again, documents[some]) > 0.9999 * np.linalg.norm(documents[some], axis=1)).all()
+    rows = np.random.default_rng(0).choice(len(documents), 100, replace=False)
+    again = embedders.embed_texts(model, [collection.documents.texts[row] for row in rows], "", "documents")
+    assert (np.einsum("ij,ij->i", again, documents[rows]) > 0.9999 * np.linalg.norm(documents[rows], axis=1)).all()
 
-    row = {key: number for number, key in enumerate(collection.documents.ids)}
+    row_of = {key: number for number, key in enumerate(collection.documents.ids)}
     text = dict(zip(collection.queries.ids, collection.queries.texts, strict=True))
     qrels = collection.qrels["test"]
     queries = embedders.embed_texts(model, [text[query] for query in qrels], "", "queries")
-    labels = [{row[key]: grade for key, grade in grades.items()} for grades in qrels.values()]
+    labels = [{row_of[key]: grade for key, grade in grades.items()} for grades in qrels.values()]
     assert evaluate(documents, queries, labels, "ndcg@10")["ndcg@10"].mean == pytest.approx(figure, abs=0.0006)
 
 
@@ -129,17 +129,17 @@ def test_images_and_captions_through_clip(tmp_path):
     (data / "corpus.jsonl").write_text("\n".join(lines))
     (data / "queries.jsonl").write_text('{"_id": "q", "text": "a red square"}')
     (data / "qrels.tsv").write_text("q\t0\t1\n")
-    found = readers.read(data)
-    documents, queries, _ = embedders.embed_collection(found, f"st:{tiny_clip(tmp_path / 'clip')}")
+    collection = readers.read(data)
+    documents, queries, _ = embedders.embed_collection(collection, f"st:{tiny_clip(tmp_path / 'clip')}")
     assert documents.shape == (3, 8)
     assert queries.shape == (1, 8)
     np.testing.assert_allclose(np.linalg.norm(documents, axis=1), 1, atol=1e-5)
     assert not np.allclose(documents[0], documents[1])
     with pytest.raises(OptionError, match="static embeds texts, but the documents are images"):
-        embedders.embed_collection(found, "static")
+        embedders.embed_collection(collection, "static")
     (data / "files" / "1.png").write_text("not a picture")
     with pytest.raises(VectorError, match=r"1.png is not an image"):
-        embedders.embed_collection(found, f"st:{tmp_path / 'clip' / 'saved'}")
+        embedders.embed_collection(collection, f"st:{tmp_path / 'clip' / 'saved'}")
 
 
 def test_prefixes_by_model():
@@ -155,7 +155,7 @@ def test_prefixes_by_model():
     assert Loaded("thenlper/gte-large").prefixes == ("", "ask: ")
 
 
-def test_openai_through_all_kinds_of_trouble(collection, monkeypatch):
+def test_openai_requests_are_retried(collection, monkeypatch):
     with servers.running([500, "drop", "rate", "half", 503]) as (url, seen):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
@@ -173,7 +173,7 @@ def test_openai_through_all_kinds_of_trouble(collection, monkeypatch):
     assert headers["Authorization"] == "Bearer sk-secret"
 
 
-def test_what_was_embedded_before_a_failure_is_kept(collection, monkeypatch):
+def test_vectors_from_before_a_failure_are_cached(collection, monkeypatch):
     monkeypatch.setattr("nudgevec.text.embedders.openai.OpenAIEmbedder.batch_size", 10)
     monkeypatch.setattr(http, "max_attempts", 1)
     with servers.running([None, None, 500]) as (url, seen):
@@ -189,14 +189,14 @@ def test_what_was_embedded_before_a_failure_is_kept(collection, monkeypatch):
     assert len(after) == len(set(after)), "each text once"
 
 
-def test_a_refusal_is_clear_and_keeps_the_key(collection, monkeypatch):
+def test_a_refusal_does_not_show_the_key(collection, monkeypatch):
     with servers.running([401]) as (url, seen):
         monkeypatch.setenv("OPENAI_BASE_URL", url.replace("http://", "http://me:pass@"))
         monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
         monkeypatch.setattr("urllib.request.Request.__init__", _without_user(url))
         with pytest.raises(RemoteError, match="refused the request: 401") as refused:
             embedders.embed_collection(collection, "openai:small")
-    assert len(seen) == 1, "a refusal is not tried again"
+    assert len(seen) == 1, "a refusal is not retried"
     assert "sk-secret" not in str(refused.value)
     assert "pass" not in str(refused.value)
 
@@ -212,7 +212,7 @@ def _without_user(url):
     return made
 
 
-def test_nobody_there(collection, monkeypatch):
+def test_no_server_at_the_address(collection, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     with pytest.raises(RemoteError, match="did not answer in 7 attempts"):
         embedders.embed_collection(collection, "openai:small")
@@ -227,12 +227,12 @@ def test_the_key_does_not_follow_a_redirect(collection, monkeypatch):
         assert stolen == []
 
 
-def test_passwords_in_addresses_are_not_written(monkeypatch):
+def test_passwords_in_urls_are_not_shown(monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://me:hunter2@host:8000/v1")
     assert embedders.make_embedder("openai:m").name == "openai:m@host:8000/v1"
 
 
-def test_what_is_no_number_is_not_kept(cache):
+def test_vectors_with_nan_are_not_cached(cache):
     with Cache("m") as kept, pytest.raises(VectorError, match="NaN or infinity"):
         kept.get_or_embed(["a"], lambda texts: np.array([[np.nan, 1.0]]), 8, "task")
     with Cache("m") as kept:
@@ -357,7 +357,7 @@ def test_missing_extras_are_named(collection, monkeypatch):
         embedders.embed_collection(collection, "st:any")
 
 
-def test_a_model_that_is_nowhere(tmp_path):
+def test_a_model_that_does_not_exist(tmp_path):
     disk.beir(tmp_path / "data")
     done = subprocess.run(
         [sys.executable, "-m", "nudgevec", "evaluate", tmp_path / "data", "--embedder", "st:nobody/nothing"],
@@ -377,7 +377,7 @@ import sys, numpy as np
 from nudgevec.text.embedders.cache import Cache
 texts = [f"text {n}" for n in range(300)]
 with Cache("m") as kept:
-    rows = kept.get_or_embed(texts, lambda some: np.array([[float(t.split()[1]), 1.0] for t in some]), 7, "task")
+    rows = kept.get_or_embed(texts, lambda batch: np.array([[float(t.split()[1]), 1.0] for t in batch]), 7, "task")
 assert (rows[:, 0] == range(300)).all()
 """
     running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]

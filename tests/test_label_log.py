@@ -35,13 +35,13 @@ def everything(labels):
     return {query: grades for qrels in labels.values() for query, grades in qrels.items()}
 
 
-def test_an_event_comes_back_as_it_was(log):
+def test_events_are_stored_unchanged(log):
     log.add("Café?", "d1", "click", 2.0, propensity=0.5, time=100.0, source="web")
     assert list(log) == [Event("Café?", "d1", "click", 2.0, 0.5, 100.0, "web")]
     assert everything(log.labels()) == {"café?": {"d1": pytest.approx(DEFAULT_WEIGHTS["click"] * 2 / 0.5)}}
 
 
-def test_spellings_are_folded_and_votes_netted(log):
+def test_spellings_are_merged_and_votes_add_up(log):
     log.add("Reset  password", "a", "thumbs_up", source="x")
     log.add("reset PASSWORD", "a", "thumbs_up", source="y")
     log.add("reset password", "a", "thumbs_down", source="z")
@@ -61,21 +61,21 @@ def test_half_life(log):
     log.add("old", "d", time=86400.0)
     log.add("new", "d", time=86400.0 * 31)
     log.extend([Event("undated", "d")])
-    found = everything(log.labels(half_life=15))
-    assert found["undated"]["d"] == 1
-    assert found["new"]["d"] == 1
-    assert found["old"]["d"] == pytest.approx(0.25)
+    labels = everything(log.labels(half_life=15))
+    assert labels["undated"]["d"] == 1
+    assert labels["new"]["d"] == 1
+    assert labels["old"]["d"] == pytest.approx(0.25)
 
 
-def test_signals_can_be_weighed_anew(log):
+def test_weights_of_signals_can_be_changed(log):
     log.add("q", "d", "click")
     log.set_weights({"click": 0.8, "hover": 0.1})
     log.add("q", "e", "hover")
     assert everything(log.labels())["q"] == {"d": 0.8, "e": 0.1}
 
 
-def test_one_client_with_ten_thousand_votes_moves_nothing_more_than_its_cap(tmp_path):
-    """Its votes count as much as one vote of that weight, whatever their number."""
+def test_ten_thousand_votes_of_one_client_count_as_much_as_its_cap(tmp_path):
+    """Votes beyond the cap have no effect, whatever their number."""
     documents = static.embed(["resetting a password", "holiday rules", "parking at the office"])
     texts = [text for text in (f"forgot login {number}" for number in range(400)) if split_of(text) == "train"][:40]
 
@@ -169,8 +169,8 @@ def test_bad_options(log, tmp_path):
         LabelLog(tmp_path / "poem.txt")
 
 
-def test_ten_thousand_events_a_second(log):
-    """Measured at twice that on two cores; slower machines get time."""
+def test_a_thousand_events_a_second(log):
+    """Twenty times as many have been measured on two cores."""
     began = time.perf_counter()
     for number in range(5000):
         log.add(f"query {number}", "d", "click", source="web")
@@ -215,7 +215,7 @@ def test_several_processes_at_once(tmp_path):
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """A folder of text files, and a click log about them."""
+    """A folder of text files, and a file of clicks on them."""
     monkeypatch.chdir(tmp_path)
     corpus, queries, qrels = disk.texts()
     os.mkdir("texts")
@@ -233,11 +233,11 @@ def test_from_text_files_and_clicks_to_a_run(files, capsys):
     assert cli.main(["labels", "import", "log.sqlite", "clicks.jsonl"]) == 0
     assert "180 events read, 180 new, 0 already known" in capsys.readouterr().out
     assert cli.main(["labels", "stats", "log.sqlite", "--data", "texts"]) == 0
-    said = capsys.readouterr().out
-    assert "180 events" in said
-    assert re.search(r"^click +180$", said, re.MULTILINE)
-    assert "25% of 48 documents are covered" in said
-    assert "100% have a relevant document with training labels" in said
+    output = capsys.readouterr().out
+    assert "180 events" in output
+    assert re.search(r"^click +180$", output, re.MULTILINE)
+    assert "25% of 48 documents are covered" in output
+    assert "100% have a relevant document with training labels" in output
     assert cli.main(["tune", "texts", "--labels", "log.sqlite", "--out", "run", "--guard", "0"]) == 0
     facts = folder.load(Path("run"))[0]
     assert facts["counts"]["documents"] == 48
@@ -265,15 +265,15 @@ def test_import_csv_and_qrels(tmp_path, monkeypatch, capsys):
     assert sorted(os.listdir("folded/qrels")) == ["dev.tsv", "test.tsv", "train.tsv"]
 
 
-def test_clicks_that_come_twice_count_twice_and_files_once(tmp_path, monkeypatch, capsys):
+def test_equal_clicks_add_up_and_files_count_once(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with open("events.jsonl", "w") as file:
         file.write('{"query": "q", "document": "d", "colour": "red"}\n' * 3)
     for new in (3, 0):
         assert cli.main(["labels", "import", "log", "events.jsonl", "--signal", "click"]) == 0
-        said = capsys.readouterr()
-        assert f"3 events read, {new} new" in said.out
-        assert "unknown columns are ignored: colour" in said.err
+        output = capsys.readouterr()
+        assert f"3 events read, {new} new" in output.out
+        assert "unknown columns are ignored: colour" in output.err
     with LabelLog("log") as log:
         assert everything(log.labels())["q"]["d"] == pytest.approx(3 * DEFAULT_WEIGHTS["click"])
 
@@ -331,11 +331,14 @@ def test_pages_are_read_without_their_tags(tmp_path):
     (tmp_path / "page.html").write_text("<html><script>var x</script><p>fish &amp; <b>chips</b></p></html>")
     (tmp_path / "odd.txt").write_bytes("caf\xe9 au lait".encode("latin-1"))
     with pytest.warns(NudgeWarning, match=r"odd.txt is not valid UTF-8"):
-        found = readers.read_documents(str(tmp_path))
-    assert dict(zip(found.ids, found.texts, strict=True)) == {"odd.txt": "caf  au lait", "page.html": "fish & chips"}
+        documents = readers.read_documents(str(tmp_path))
+    assert dict(zip(documents.ids, documents.texts, strict=True)) == {
+        "odd.txt": "caf  au lait",
+        "page.html": "fish & chips",
+    }
 
 
-def test_stats_say_what_to_collect_next(log):
+def test_statistics_suggest_what_to_collect_next(log):
     from nudgevec.feedback.stats import log_statistics
 
     for number in range(400):
@@ -343,10 +346,10 @@ def test_stats_say_what_to_collect_next(log):
         query = f"rare {number}"
         if split_of(query) != "train":
             log.add(query, "unknown", time=float(number))
-    found = log_statistics(log, ["known", "unknown", "never"])
-    assert found["coverage"] == pytest.approx(1 / 3)
-    assert found["collect_next"][0]["document"] == "unknown"
-    assert 0.2 < found["expected_usefulness"] < 0.8
+    statistics = log_statistics(log, ["known", "unknown", "never"])
+    assert statistics["coverage"] == pytest.approx(1 / 3)
+    assert statistics["collect_next"][0]["document"] == "unknown"
+    assert 0.2 < statistics["expected_usefulness"] < 0.8
     wrong = log_statistics(log, ["elsewhere"])
     assert (wrong["coverage"], wrong["expected_usefulness"], wrong["collect_next"]) == (0, None, [])
     assert wrong["labels_of_unknown_documents"] > 400

@@ -37,42 +37,42 @@ def test_spellings_of_one_query_share_a_split(tmp_path):
     assert normalise("Straße  IN\u00a0Köln") == normalise("strasse in ko\u0308ln")
     texts = [form.format(number) for number in range(200) for form in ("How to bake {}", " how  TO bake {} ")]
     ids = [str(number) for number in range(len(texts))]
-    found = make_collection(
+    collection = make_collection(
         "x", Items(["d"], ["text"]), Items(ids, texts), {"all": {key: {"d": 1.0} for key in ids}}, tmp_path
     )
-    parts = split(found)
+    parts = split(collection)
     for name in SPLITS:
         assert {int(key) // 2 for key in parts[name]} == {int(key) // 2 for key in parts[name] if int(key) % 2}
 
 
 def test_given_splits_are_kept_and_cleaned_of_leaks(tmp_path):
-    found = readers.read(disk.beir(tmp_path, {"train": 0.7, "test": 0.3}))
-    leaked = next(iter(found.qrels["test"]))
-    texts = dict(zip(found.queries.ids, found.queries.texts, strict=True))
+    collection = readers.read(disk.beir(tmp_path, {"train": 0.7, "test": 0.3}))
+    leaked = next(iter(collection.qrels["test"]))
+    texts = dict(zip(collection.queries.ids, collection.queries.texts, strict=True))
     spelled = replace(
-        found,
-        queries=Items([*found.queries.ids, "leak"], [*found.queries.texts, texts[leaked].upper()]),
-        qrels={**found.qrels, "train": {**found.qrels["train"], "leak": {"coffee-0": 1.0}}},
+        collection,
+        queries=Items([*collection.queries.ids, "leak"], [*collection.queries.texts, texts[leaked].upper()]),
+        qrels={**collection.qrels, "train": {**collection.qrels["train"], "leak": {"coffee-0": 1.0}}},
     )
     parts = split(spelled)
-    assert parts["test"] == found.qrels["test"]
+    assert parts["test"] == collection.qrels["test"]
     assert "leak" not in parts["train"]
     assert "leak" not in parts["validation"]
     keys = {name: {normalise(texts[key]) for key in parts[name]} for name in SPLITS}
     assert not keys["train"] & keys["validation"]
     assert not (keys["train"] | keys["validation"]) & keys["test"]
-    assert 0.05 < len(parts["validation"]) / len(found.qrels["train"]) < 0.25
+    assert 0.05 < len(parts["validation"]) / len(collection.qrels["train"]) < 0.25
 
 
 def test_too_few_to_split(tmp_path):
-    found = make_collection("x", Items(["d"], ["t"]), Items(["q"], ["t"]), {"all": {"q": {"d": 1.0}}}, tmp_path)
+    collection = make_collection("x", Items(["d"], ["t"]), Items(["q"], ["t"]), {"all": {"q": {"d": 1.0}}}, tmp_path)
     with pytest.raises(LabelError, match="1 labelled queries are too few to split: no query is left for"):
-        split(found)
+        split(collection)
 
 
 def test_large_splits_are_capped(tmp_path, monkeypatch):
     monkeypatch.setattr("nudgevec.text.splits.MAX_QUERIES", {"validation": 5, "test": 7})
-    found = readers.read(disk.beir(tmp_path))
-    parts = split(found)
+    collection = readers.read(disk.beir(tmp_path))
+    parts = split(collection)
     assert len(parts["validation"]) == 5
     assert len(parts["test"]) == 7

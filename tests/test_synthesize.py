@@ -22,7 +22,7 @@ def here(tmp_path, monkeypatch):
 
 
 def writer(prompt):
-    """A language model of sorts: two good queries about the document, one about something else, one twice."""
+    """A stand-in for a language model: two queries about the document, one about something else, one twice."""
     document = prompt.split("Document:\n")[1].strip()
     words = document.split()
     good = [" ".join(words[:4]), " ".join(words[1:6])]
@@ -39,12 +39,12 @@ def test_queries_are_written_filtered_and_marked(capsys):
     with servers.running([500, "drop"], chat=writer) as (url, seen):
         assert cli.main(command(url, "--top", "5", "--json")) == 0
     outcome = json.loads(capsys.readouterr().out)
-    assert outcome["documents"] == 47, "the one with a label is left out"
+    assert outcome["documents"] == 47, "all but the one with a label"
     assert outcome["written"] == 47 * 4
     assert outcome["kept"] + outcome["lost"] + outcome["known"] == outcome["written"]
     assert outcome["known"] >= 47
     assert outcome["kept"] > 47
-    assert len(seen) == 49, "47, and two tries that failed"
+    assert len(seen) == 49, "47, and two failed attempts"
     with LabelLog("log") as log:
         events = [event for event in log if event.source == "synthetic"]
         assert len(events) == outcome["kept"]
@@ -54,7 +54,7 @@ def test_queries_are_written_filtered_and_marked(capsys):
         assert all(query == "espresso" for query in log.labels()["test"])
 
 
-def test_a_stopped_run_goes_on(capsys, monkeypatch):
+def test_an_interrupted_run_is_resumed(capsys, monkeypatch):
     monkeypatch.setattr("nudgevec.feedback.synthetic.BATCH_SIZE", 5)
     monkeypatch.setattr(http, "max_attempts", 1)
     with servers.running([None] * 12 + [500], chat=writer) as (url, seen):
@@ -62,23 +62,23 @@ def test_a_stopped_run_goes_on(capsys, monkeypatch):
         assert "did not answer" in capsys.readouterr().err
         del seen[:]
         assert cli.main(command(url)) == 0
-        assert len(seen) == 48 - 12, "all that was answered is kept"
+        assert len(seen) == 48 - 12, "queries from before the failure are kept"
         del seen[:]
         assert cli.main(command(url)) == 0
         assert seen == []
 
 
-def test_dry_run_asks_nothing(capsys):
+def test_dry_run_sends_no_request(capsys):
     with servers.running(chat=writer) as (url, seen):
         assert (
             cli.main(command(url, "--dry-run", "--price", "1", "10", "--language", "French", "--language", "Dutch"))
             == 0
         )
     assert seen == []
-    said = capsys.readouterr().out
-    assert "48 documents without labels: 96 requests" in said
-    assert "No request was sent." in said
-    assert "in the currency of --price" in said
+    output = capsys.readouterr().out
+    assert "48 documents without labels: 96 requests" in output
+    assert "No request was sent." in output
+    assert "in the currency of --price" in output
 
 
 def test_numbers_in_queries_stay():

@@ -45,13 +45,22 @@ def _add_runs(commands: Any) -> None:
         help="metric to maximise: ndcg@k, recall@k, mrr@k, success@k (default ndcg@10)",
     )
     tune.add_argument(
-        "--guard", type=float, default=1.0, help="standard deviations of chance that a gain must exceed (default 1)"
+        "--guard",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="standard deviations of chance that a gain must exceed (default 1)",
     )
 
     evaluate = _add(commands, "evaluate", "runs:evaluate", "measure a collection on its test queries")
     _add_data(evaluate)
     evaluate.add_argument("--run", metavar="RUN", help="run folder whose patch is applied to the documents")
-    evaluate.add_argument("--metric", action="append", metavar="METRIC", help="metric to measure (may be repeated)")
+    evaluate.add_argument(
+        "--metric",
+        action="append",
+        metavar="METRIC",
+        help="metric to measure (may be repeated; default ndcg@10, recall@10, mrr@10, success@1)",
+    )
     evaluate.add_argument(
         "--similarity", choices=("cosine", "dot"), help="how vectors are compared (that of the run, or cosine)"
     )
@@ -103,8 +112,10 @@ def _add_labels(commands: Any) -> None:
     events = _add(tasks, "import", "labels:import_events", "append the events of a file")
     events.add_argument("log", metavar="LOG", help="label log; created if it does not exist")
     events.add_argument("file", metavar="FILE", help="events in .jsonl or .csv, or a label file (qrels) with --queries")
-    events.add_argument("--source", help="source of all events (by default their own)")
-    events.add_argument("--signal", default="judgement", help="signal of lines without one (default judgement)")
+    events.add_argument("--source", metavar="NAME", help="source of all events (by default their own)")
+    events.add_argument(
+        "--signal", default="judgement", metavar="NAME", help="signal of lines without one (default judgement)"
+    )
     events.add_argument("--queries", metavar="FILE", help="queries.jsonl with the texts of the queries of a label file")
     _add_json(events)
 
@@ -140,13 +151,15 @@ def _add_synthesize(commands: Any) -> None:
     )
     command.add_argument("--model", required=True, metavar="NAME", help="name of the language model")
     command.add_argument("--per-document", type=int, default=3, metavar="N", help="queries per document (default 3)")
-    command.add_argument("--language", action="append", metavar="NAME", help="English by default (may be repeated)")
+    command.add_argument(
+        "--language", action="append", metavar="NAME", help="language of the queries (default English; may be repeated)"
+    )
     command.add_argument("--prompt", metavar="FILE", help="prompt with {document}, {n} and {language}")
     command.add_argument(
         "--top", type=int, default=10, metavar="K", help="keep queries whose document is in the top K (default 10)"
     )
     command.add_argument("--limit", type=int, metavar="N", help="request queries for at most N documents")
-    command.add_argument("--embedder", default="static", metavar="SPEC", help="for this check (default static)")
+    command.add_argument("--embedder", default="static", metavar="SPEC", help="embedder of this check (default static)")
     command.add_argument(
         "--price", type=float, nargs=2, metavar=("IN", "OUT"), help="price of a million tokens, for the estimate"
     )
@@ -156,7 +169,9 @@ def _add_synthesize(commands: Any) -> None:
 
 
 def _add(commands: Any, name: str, handler: str, description: str) -> argparse.ArgumentParser:
-    command: argparse.ArgumentParser = commands.add_parser(name, help=description)
+    command: argparse.ArgumentParser = commands.add_parser(
+        name, help=description, description=f"{description[0].upper()}{description[1:]}."
+    )
     command.set_defaults(handler=handler)
     return command
 
@@ -196,10 +211,10 @@ def _add_data(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--labels", metavar="LOG", help="queries and labels: a label log, or events in .jsonl or .csv")
     _add_aggregation(command)
-    command.add_argument("--seed", type=int, help="seed of the split, where the data has none (default 0)")
+    command.add_argument("--seed", type=int, metavar="N", help="seed of the split, where the data has none (default 0)")
     command.add_argument("--resplit", action="store_true", help="split the queries anew even if the data has a split")
     command.add_argument(
-        "--engine", default="auto", choices=("auto", "cpu", "torch"), help="where products run (default auto)"
+        "--engine", default="auto", choices=("auto", "cpu", "torch"), help="where the search runs (default auto)"
     )
     _add_json(command)
     command.add_argument("--quiet", action="store_true", help="hide progress bars")
