@@ -257,8 +257,7 @@ def test_empty_texts_are_ignored_with_a_warning(capsys):
     assert cli.main(["tune", "data", "--out", "run"]) == 0
     output = capsys.readouterr()
     assert output.err == (
-        "nudgevec: warning: 1 documents are ignored because their vector is all zeros "
-        "(no word is known to the embedder)\n"
+        "nudgevec: warning: documents whose vector is all zeros (no word is known to the embedder) are ignored: 1\n"
     )
     assert folder.load(Path("run"))[0]["counts"]["documents_left_out"] == 1
 

@@ -160,7 +160,7 @@ def test_labels_of_unknown_documents_are_dropped_and_counted(tmp_path):
         file.write("q-coffee-0\tnowhere\t1\nnobody\tcoffee-1\t1\n")
     with pytest.warns(
         NudgeWarning,
-        match="2 labels of unknown queries or documents are ignored, for example 'q-coffee-0' -> 'nowhere'",
+        match="labels of unknown queries or documents are ignored: 2, for example 'q-coffee-0' -> 'nowhere'",
     ):
         collection = readers.read(tmp_path)
     assert collection.n_dropped_labels == 2
@@ -197,7 +197,10 @@ def duplicate_id(folder):
         (duplicate_id, r"documents: the id 'coffee-0' is not unique"),
         (lambda folder: (folder / "qrels.tsv").unlink(), "has no labels: expected a folder qrels/ or a file qrels.tsv"),
         (lambda folder: (folder / "queries.jsonl").unlink(), "has no queries.jsonl"),
-        (lambda folder: (folder / "qrels.tsv").write_text("q 0 d 1\n"), "no usable labels: 1 labels .*'q' -> 'd'"),
+        (
+            lambda folder: (folder / "qrels.tsv").write_text("q 0 d 1\n"),
+            "no usable labels: all 1 have an unknown query or document, .*'q' -> 'd'",
+        ),
     ],
 )
 def test_malformed_files_are_reported_with_the_line(tmp_path, spoil, message):

@@ -116,7 +116,7 @@ def _print_statistics(statistics: dict[str, Any]) -> None:
     if "coverage" in statistics:
         print(f"{statistics['coverage']:.0%} of {statistics['documents']:,} documents are covered.")
         if statistics["labels_of_unknown_documents"]:
-            print(f"{statistics['labels_of_unknown_documents']:,} labels of unknown documents are ignored.")
+            print(f"Labels of unknown documents are ignored: {statistics['labels_of_unknown_documents']:,}.")
     if statistics["expected_usefulness"] is not None:
         print(
             f"Of the {statistics['recent_held_out_queries']:,} most recent validation and test queries, "

@@ -170,7 +170,7 @@ def _read_qrels(path: Path, source: str, queries: Path | None) -> Iterator[Event
     labels = qrels.read_file(path)
     unknown = [query for query in labels if query not in texts]
     if unknown:
-        message = f"{path}: {len(unknown)} queries are not in {queries} and are ignored, for example {unknown[0]!r}"
+        message = f"{path}: queries that are not in {queries} are ignored: {len(unknown)}, for example {unknown[0]!r}"
         warnings.warn(message, NudgeWarning, stacklevel=2)
     for query, grades in labels.items():
         if query in texts:

@@ -231,7 +231,7 @@ def score_facts(evaluation: Evaluation) -> dict[str, dict[str, float]]:
 def warn_dropped(count: int, kind: str) -> None:
     """Warn about documents or queries whose vector is all zeros, if there are any."""
     if count:
-        message = f"{count} {kind} are ignored because their vector is all zeros (no word is known to the embedder)"
+        message = f"{kind} whose vector is all zeros (no word is known to the embedder) are ignored: {count}"
         warnings.warn(message, NudgeWarning, stacklevel=3)
 
 

@@ -114,11 +114,11 @@ def make_collection(
         reason = ""
         if n_dropped:
             reason = (
-                f": {n_dropped} labels have an unknown query or document, for example {example}, while document ids "
-                f"look like {next(iter(documents.ids))!r}"
+                f": all {n_dropped} have an unknown query or document, for example {example}, while document ids look "
+                f"like {next(iter(documents.ids))!r}"
             )
         raise LabelError(f"{source}: no usable labels{reason}")
     if n_dropped:
-        message = f"{source}: {n_dropped} labels of unknown queries or documents are ignored, for example {example}"
+        message = f"{source}: labels of unknown queries or documents are ignored: {n_dropped}, for example {example}"
         warnings.warn(message, NudgeWarning, stacklevel=2)
     return Collection(name, documents, queries, kept, source, n_dropped)
