@@ -17,7 +17,7 @@ import numpy as np
 
 from nudgevec.errors import NudgeWarning
 from nudgevec.text.collection import Collection
-from nudgevec.text.embedders import embedded
+from nudgevec.text.embedders import embed_collection
 from nudgevec.text.readers import beir
 
 MODEL = "all-MiniLM-L6-v2"
@@ -87,7 +87,7 @@ def load(name: str, model: str = "MiniLM") -> DataSet:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NudgeWarning)
         collection = beir.read(home)
-    documents, queries, _ = embedded(collection, embedder)
+    documents, queries, _ = embed_collection(collection, embedder)
     texts = [list(items.texts or []) for items in (collection.documents, collection.queries)]
     return DataSet(name, documents, np.asarray(queries), _labels(collection), *texts)
 
@@ -101,7 +101,7 @@ def spec(model: str) -> str:
 
 def _labels(collection: Collection) -> Labels:
     row_of = {key: row for row, key in enumerate(collection.documents.ids)}
-    judged = collection.judged
+    judged = collection.merged_qrels
     return [
         {row_of[document]: grade for document, grade in judged.get(query, {}).items()}
         for query in collection.queries.ids

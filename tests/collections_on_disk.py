@@ -16,38 +16,38 @@ TOPICS = {
 }
 
 
-def texts(seed=0, per_topic=8, queries=30):
-    """Documents about topics, and queries that ask for one of a topic; (corpus, queries, qrels)."""
+def texts(seed=0, per_topic=8, queries_per_topic=30):
+    """Return documents about topics, queries for a document of a topic, and labels: (corpus, queries, qrels)."""
     random = np.random.default_rng(seed)
-    corpus, asked, qrels = {}, {}, {}
+    corpus, queries, qrels = {}, {}, {}
     for topic, phrases in TOPICS.items():
         for number in range(per_topic):
             words = " and ".join(random.permutation(phrases)[:3])
             corpus[f"{topic}-{number}"] = f"{topic} {number}: {words}"
-        for number in range(queries):
+        for number in range(queries_per_topic):
             key = f"q-{topic}-{number}"
-            asked[key] = f"{random.choice(phrases)} {random.choice(phrases)} {number}"
+            queries[key] = f"{random.choice(phrases)} {random.choice(phrases)} {number}"
             qrels[key] = {f"{topic}-{number % 2}": 1}
-    return corpus, asked, qrels
+    return corpus, queries, qrels
 
 
-def beir(folder, sides=None, seed=0):
-    """A BEIR folder; ``sides`` maps file names to a share of the queries, one file for all by default."""
-    corpus, asked, qrels = texts(seed)
+def beir(folder, splits=None, seed=0):
+    """Write a BEIR folder; ``splits`` maps file names to a share of the queries, one file for all by default."""
+    corpus, queries, qrels = texts(seed)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "corpus.jsonl").open("w") as file:
         for key, text in corpus.items():
             title, _, rest = text.partition(": ")
             file.write(json.dumps({"_id": key, "title": title, "text": rest}) + "\n")
     with (folder / "queries.jsonl").open("w") as file:
-        for key, text in asked.items():
+        for key, text in queries.items():
             file.write(json.dumps({"_id": key, "text": text}) + "\n")
-    if sides is None:
+    if splits is None:
         _write_qrels(folder / "qrels.tsv", qrels)
         return folder
     (folder / "qrels").mkdir(exist_ok=True)
     keys = list(np.random.default_rng(1).permutation(list(qrels)))
-    for name, share in sides.items():
+    for name, share in splits.items():
         count = round(share * len(qrels))
         _write_qrels(folder / "qrels" / f"{name}.tsv", {key: qrels[key] for key in keys[:count]})
         keys = keys[count:]

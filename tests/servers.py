@@ -1,4 +1,4 @@
-"""A server on loopback that speaks OpenAI's protocol, and misbehaves when told to."""
+"""A server on loopback that speaks OpenAI's protocol, and fails on demand."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def vector(text, dim=16):
 
 
 @contextmanager
-def running(troubles=(), dim=lambda asked: 16, chat=lambda prompt: prompt):
-    """Serves embeddings and chat. ``troubles`` are met one after the other, then all goes well: a status code, "drop"
-    (the connection), "half" (an answer) or "rate" (429 with Retry-After)."""
+def running(troubles=(), dim=lambda n_requests: 16, chat=lambda prompt: prompt):
+    """Serve embeddings and chat. The first requests meet ``troubles``, one each: a status code, "drop" (the
+    connection), "half" (a response), "rate" (429 with Retry-After) or "redirect URL". Later requests succeed."""
     troubles = list(troubles)
     seen = []
 
@@ -46,7 +46,7 @@ def running(troubles=(), dim=lambda asked: 16, chat=lambda prompt: prompt):
                 self._answer(status, {"choices": [{"message": {"content": chat(body["messages"][-1]["content"])}}]})
                 return
             rows = [
-                {"index": place, "embedding": vector(text, dim(len(seen)))} for place, text in enumerate(body["input"])
+                {"index": index, "embedding": vector(text, dim(len(seen)))} for index, text in enumerate(body["input"])
             ]
             answer = (
                 {"data": rows[::-1]}

@@ -1,13 +1,16 @@
-"""The command line as its users meet it: real folders in, run folders out, one clear line when something is wrong."""
+"""The command line: data folders in, run folders out, and one clear line on errors."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +18,8 @@ import pytest
 import collections_on_disk as disk
 import nudgevec
 from nudgevec import cli
-from nudgevec.runs import pipeline as run
+from nudgevec.runs import folder, pipeline
+from nudgevec.tables import Column, print_table
 from nudgevec.text import readers
 
 METRICS = ["ndcg@10", "recall@10", "mrr@10", "success@1"]
@@ -30,9 +34,9 @@ def here(tmp_path, monkeypatch):
 
 def test_tune_leaves_a_run_folder(capsys):
     assert cli.main(["tune", "data", "--out", "runs/one"]) == 0
-    said = capsys.readouterr()
-    assert "48 documents; 108 queries pull, 36 choose the step, 36 were kept aside" in said.out
-    assert said.err == ""
+    output = capsys.readouterr()
+    assert "data: 48 documents; 108 training, 36 validation and 36 test queries.\nSplit: as given.\n" in output.out
+    assert output.err == ""
     assert sorted(os.listdir("runs/one")) == [
         "README.md",
         "documents.jsonl",
@@ -42,33 +46,33 @@ def test_tune_leaves_a_run_folder(capsys):
         "run.json",
     ]
     assert os.listdir("runs") == ["one"]
-    facts, patch = run.load(run.Path("runs/one"))
+    facts, patch = folder.load(Path("runs/one"))
     assert facts["method"] == "N"
     assert facts["gamma"] == patch.gamma > 0
     assert list(facts["test"]["before"]) == list(facts["test"]["after"]) == METRICS
     assert facts["test"]["change"]["ndcg@10"]["mean"] > 0.01
     assert facts["validation"]["after"] > facts["validation"]["before"]
-    assert facts["counts"]["moved"] == len(patch) == len(run.lines(run.Path("runs/one/documents.jsonl")))
+    assert facts["counts"]["moved"] == len(patch) == len(folder.load_records(Path("runs/one/documents.jsonl")))
     assert facts["counts"]["test_queries_with_an_answer_in_training"] == 36
     assert facts["embedder"] == "static"
     assert facts["versions"]["nudgevec"] == nudgevec.__version__
-    card = run.Path("runs/one/README.md").read_text()
+    card = Path("runs/one/README.md").read_text()
     assert "# data, tuned with NUDGE-N" in card
     assert f"{100 * facts['test']['after']['ndcg@10']['mean']:.1f}" in card
 
 
-def test_the_numbers_are_those_of_the_library():
+def test_figures_equal_those_of_the_library():
     cli.main(["tune", "data", "--out", "run", "--metric", "mrr@5", "--json"])
-    facts, patch = run.load(run.Path("run"))
-    ready = run.prepare(readers.read("data"))
-    side = ready.sides["test"]
-    for documents, name in ((ready.documents, "before"), (patch.apply(ready.documents), "after")):
-        measured = nudgevec.evaluate(documents, side.vectors, side.labels, ["mrr@5", *METRICS], similarity="cosine")
+    facts, patch = folder.load(Path("run"))
+    data = pipeline.prepare(readers.read("data"))
+    test = data.queries["test"]
+    for documents, name in ((data.documents, "before"), (patch.apply(data.documents), "after")):
+        measured = nudgevec.evaluate(documents, test.vectors, test.labels, ["mrr@5", *METRICS], similarity="cosine")
         for metric, score in measured.items():
             assert facts["test"][name][metric] == {"mean": score.mean, "low": score.low, "high": score.high}
     tuner = nudgevec.NudgeN("mrr@5")
-    train, held_out = ready.sides["train"], ready.sides["validation"]
-    tuner.fit(ready.documents, (train.vectors, train.labels), (held_out.vectors, held_out.labels))
+    train, validation = data.queries["train"], data.queries["validation"]
+    tuner.fit(data.documents, (train.vectors, train.labels), (validation.vectors, validation.labels))
     assert tuner.gamma_ == facts["gamma"]
     assert np.array_equal(tuner.patch_.after, patch.after)
 
@@ -76,7 +80,7 @@ def test_the_numbers_are_those_of_the_library():
 def test_json_is_json(capsys):
     cli.main(["tune", "data", "--out", "run", "--method", "M", "--json"])
     facts = json.loads(capsys.readouterr().out)
-    assert facts == json.loads(run.Path("run/run.json").read_text())
+    assert facts == json.loads(Path("run/run.json").read_text())
     assert facts["similarity"] == "dot"
     cli.main(["evaluate", "data", "--run", "run", "--json"])
     measured = json.loads(capsys.readouterr().out)
@@ -92,48 +96,50 @@ def test_inspect_shows_texts_and_answers(capsys):
     cli.main(["tune", "data", "--out", "run"])
     capsys.readouterr()
     assert cli.main(["inspect", "run"]) == 0
-    said = capsys.readouterr().out
-    assert "Queries that won most (ndcg@10)" in said
-    assert "degrees" in said
-    best = max(run.lines(run.Path("run/queries.jsonl")), key=lambda entry: entry["after"] - entry["before"])
-    assert best["text"] in said
-    assert f"*{next(iter(best['answers']))}" in said
+    output = capsys.readouterr().out
+    assert "Queries with the largest gains (ndcg@10; * marks relevant documents)" in output
+    assert "degrees" in output
+    best = max(folder.load_records(Path("run/queries.jsonl")), key=lambda entry: entry["after"] - entry["before"])
+    assert best["text"] in output
+    assert f"*{next(iter(best['answers']))}" in output
     assert len(best["top_after"]) == 10
 
 
 def test_evaluate_prints_intervals(capsys):
     assert cli.main(["evaluate", "data", "--metric", "ndcg@3"]) == 0
-    said = capsys.readouterr().out
-    assert "36 test queries (split as given), cosine" in said
-    assert "ndcg@3" in said
+    output = capsys.readouterr().out
+    assert "data: 36 test queries, cosine similarity.\nSplit: as given.\n" in output
+    assert "ndcg@3" in output
 
 
 def test_a_folder_of_vectors_without_a_split(capsys):
-    ready = run.prepare(readers.read("data"))
+    data = pipeline.prepare(readers.read("data"))
     os.mkdir("vectors")
     texts = readers.read("data")
-    np.save("vectors/documents.npy", ready.documents.vectors)
-    run.Path("vectors/documents.ids").write_text("\n".join(texts.documents.ids))
+    np.save("vectors/documents.npy", data.documents.vectors)
+    Path("vectors/documents.ids").write_text("\n".join(texts.documents.ids))
     from nudgevec.text.embedders import static
 
     np.save("vectors/queries.npy", static.embed(texts.queries.texts))
-    run.Path("vectors/queries.ids").write_text("\n".join(texts.queries.ids))
-    lines = [f"{query} 0 {key} {grade:g}" for query, grades in texts.judged.items() for key, grade in grades.items()]
-    run.Path("vectors/qrels.txt").write_text("\n".join(lines))
+    Path("vectors/queries.ids").write_text("\n".join(texts.queries.ids))
+    lines = [
+        f"{query} 0 {key} {grade:g}" for query, grades in texts.merged_qrels.items() for key, grade in grades.items()
+    ]
+    Path("vectors/qrels.txt").write_text("\n".join(lines))
     assert cli.main(["tune", "vectors", "--out", "run"]) == 0
-    facts = run.load(run.Path("run"))[0]
+    facts = folder.load(Path("run"))[0]
     assert facts["split"] == "0.7 / 0.1 / 0.2 by a hash of the query (seed 0)"
     assert facts["embedder"] == "given"
     capsys.readouterr()
     assert cli.main(["tune", "vectors", "--out", "two", "--embedder", "static"]) == 1
-    assert "holds vectors, so there is nothing to embed" in capsys.readouterr().err
+    assert "has vectors, so there is nothing to embed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["tune", "nowhere", "--out", "run"], "there is nothing at nowhere"),
-        (["tune", "data", "--out", "data"], "data exists and is not a run folder, so it is not touched"),
+        (["tune", "nowhere", "--out", "run"], "nowhere does not exist"),
+        (["tune", "data", "--out", "data"], "data exists and is not a run folder, so it is not overwritten"),
         (["tune", "data", "--out", "run", "--metric", "luck@10"], "unknown metric"),
         (["tune", "data", "--out", "run", "--method", "Z"], "unknown method 'Z'"),
         (["tune", "data", "--out", "run", "--embedder", "abacus"], "unknown embedder 'abacus'"),
@@ -143,38 +149,38 @@ def test_a_folder_of_vectors_without_a_split(capsys):
 )
 def test_bad_input_is_one_clear_line(arguments, message, capsys):
     assert cli.main(arguments) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("nudgevec: ")
-    assert message in said.err
-    assert said.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("nudgevec: ")
+    assert message in output.err
+    assert output.err.count("\n") == 1
     assert not os.path.exists("run")
 
 
 def test_overwrite_replaces_a_run(capsys):
     cli.main(["tune", "data", "--out", "run"])
     assert cli.main(["tune", "data", "--out", "run", "--method", "M"]) == 1
-    assert run.load(run.Path("run"))[0]["method"] == "N"
+    assert folder.load(Path("run"))[0]["method"] == "N"
     assert cli.main(["tune", "data", "--out", "run", "--method", "M", "--overwrite"]) == 0
-    assert run.load(run.Path("run"))[0]["method"] == "M"
+    assert folder.load(Path("run"))[0]["method"] == "M"
     assert [name for name in os.listdir() if "run" in name] == ["run"]
 
 
 def test_overwrite_touches_nothing_but_runs(tmp_path, monkeypatch, capsys):
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     os.mkdir("other")
-    run.Path("other/thesis.txt").write_text("years of work")
-    run.Path("file").write_text("")
+    Path("other/thesis.txt").write_text("years of work")
+    Path("file").write_text("")
     for out in ("data", "other", ".", "", "file", "/proc/none/run"):
         assert cli.main(["tune", "data", "--out", out, "--overwrite"]) == 1
         assert capsys.readouterr().err.count("\n") == 1
     assert {path: path.read_bytes() for path in before} == before
-    assert run.Path("other/thesis.txt").read_text() == "years of work"
+    assert Path("other/thesis.txt").read_text() == "years of work"
     os.mkdir("empty")
     assert cli.main(["tune", "data", "--out", "empty"]) == 0
 
 
-def test_evaluate_measures_what_the_run_kept_aside(capsys):
+def test_evaluate_measures_the_test_queries_of_the_run(capsys):
     tune = [
         "tune",
         "data",
@@ -210,67 +216,67 @@ def test_a_run_over_other_vectors_is_refused(capsys):
 
 
 def test_files_in_another_encoding(capsys):
-    text = run.Path("data/corpus.jsonl").read_bytes()
-    run.Path("data/corpus.jsonl").write_bytes(text + '{"_id": "x", "text": "café"}\n'.encode("latin-1"))
+    text = Path("data/corpus.jsonl").read_bytes()
+    Path("data/corpus.jsonl").write_bytes(text + '{"_id": "x", "text": "café"}\n'.encode("latin-1"))
     assert cli.main(["evaluate", "data"]) == 1
-    assert "corpus.jsonl: what follows line" in capsys.readouterr().err
+    assert "corpus.jsonl: the text after line" in capsys.readouterr().err
 
 
-def test_a_grade_that_changes_its_mind(capsys):
+def test_a_label_with_two_grades(capsys):
     with open("data/qrels/train.tsv") as file:
         query, key, _ = file.readlines()[1].split("\t")
     with open("data/qrels/train.tsv", "a") as file:
         file.write(f"{query}\t{key}\t3\n")
     assert cli.main(["tune", "data", "--out", "run"]) == 0
-    assert f"{query} judges {key} once more, and this one counts" in capsys.readouterr().err
+    assert f"another grade of document {key} for query {query}; the last one is used" in capsys.readouterr().err
 
 
 def test_queries_without_answers_are_not_counted(capsys):
-    lines = run.Path("data/qrels/test.tsv").read_text().splitlines()
+    lines = Path("data/qrels/test.tsv").read_text().splitlines()
     spoilt = [line.rsplit("\t", 1)[0] + "\t0" for line in lines[1:11]]
-    run.Path("data/qrels/test.tsv").write_text("\n".join([lines[0], *spoilt, *lines[11:]]) + "\n")
+    Path("data/qrels/test.tsv").write_text("\n".join([lines[0], *spoilt, *lines[11:]]) + "\n")
     assert cli.main(["tune", "data", "--out", "run", "--guard", "0"]) == 0
-    said = capsys.readouterr().out
-    assert "26 were kept aside" in said
-    assert "26 of 26 test queries (100%) have an answer" in said
+    output = capsys.readouterr().out
+    assert "and 26 test queries" in output
+    assert "26 of 26 test queries (100%) have a relevant document" in output
 
 
 def test_texts_with_odd_line_breaks(capsys):
     with open("data/corpus.jsonl", "a", encoding="utf-8") as file:
         file.write(json.dumps({"_id": "odd", "text": "coffee\u2028and\u0085bicycles"}, ensure_ascii=False) + "\n")
-    text = run.Path("data/qrels/train.tsv").read_text().splitlines()
-    run.Path("data/qrels/train.tsv").write_text("\n".join([*text, text[1].split("\t")[0] + "\todd\t1"]) + "\n")
+    text = Path("data/qrels/train.tsv").read_text().splitlines()
+    Path("data/qrels/train.tsv").write_text("\n".join([*text, text[1].split("\t")[0] + "\todd\t1"]) + "\n")
     assert cli.main(["tune", "data", "--out", "run", "--guard", "0"]) == 0
     assert cli.main(["inspect", "run", "--top", "100"]) == 0
     assert "odd" in capsys.readouterr().out
 
 
-def test_empty_texts_are_left_out_with_a_note(capsys):
+def test_empty_texts_are_ignored_with_a_warning(capsys):
     with open("data/corpus.jsonl", "a") as file:
         file.write('{"_id": "void", "title": "", "text": ""}\n')
     assert cli.main(["tune", "data", "--out", "run"]) == 0
-    said = capsys.readouterr()
-    assert said.err == (
-        "nudgevec: note: 1 documents have no direction (all zeros: no known word in them) and are left out\n"
+    output = capsys.readouterr()
+    assert output.err == (
+        "nudgevec: warning: documents whose vector is all zeros (no word is known to the embedder) are ignored: 1\n"
     )
-    assert run.load(run.Path("run"))[0]["counts"]["documents_left_out"] == 1
+    assert folder.load(Path("run"))[0]["counts"]["documents_left_out"] == 1
 
 
 def test_ctrl_c_leaves_nothing_half_written():
     code = """
 import time
-from nudgevec.runs import pipeline as run
+from nudgevec import Patch
 from nudgevec.cli import main
-save = run.Patch.save
+save = Patch.save
 def slowly(self, path):
     save(self, path)
     print("saved", flush=True)
     time.sleep(60)
-run.Patch.save = slowly
+Patch.save = slowly
 raise SystemExit(main(["tune", "data", "--out", "run"]))
 """
     running = subprocess.Popen(
-        # Whoever runs the tests in the background may have told them to ignore it.
+        # Background processes of some shells ignore SIGINT.
         [sys.executable, "-c", "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)" + code],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -279,9 +285,9 @@ raise SystemExit(main(["tune", "data", "--out", "run"]))
     assert running.stdout.readline() == "saved\n"
     time.sleep(0.2)
     running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=30)
+    _, output = running.communicate(timeout=30)
     assert running.returncode == 130
-    assert said == "nudgevec: stopped\n"
+    assert output == "nudgevec: interrupted\n"
     assert not [name for name in os.listdir() if "run" in name]
 
 
@@ -301,8 +307,8 @@ COMP_WORDS=(nudgevec in); COMP_CWORD=1; _shtab_nudgevec; echo "${{COMPREPLY[@]}}
 def test_progress_is_shown_on_a_terminal_only(monkeypatch, capsys):
     from nudgevec import progress
 
-    shown = progress.shown
-    monkeypatch.setattr(progress, "shown", lambda wanted: shown(wanted, delay=0.0))
+    show_bars = progress.show_bars
+    monkeypatch.setattr(progress, "show_bars", lambda visible: show_bars(visible, delay=0.0))
     for terminal in (True, False):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
         cli.main(["tune", "data", "--out", "run", "--overwrite"])
@@ -311,8 +317,56 @@ def test_progress_is_shown_on_a_terminal_only(monkeypatch, capsys):
         assert capsys.readouterr().err == ""
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+ROWS = [("capped_recall@10", "100.0", "[bold]" + 40 * "word "), ("mrr@1", "7.5", "one\ntwo 💉")]
+COLUMNS = [Column("metric", min_width=11), Column("mean", number=True), Column("text")]
+
+
+def test_tables_in_files_are_plain_text(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    out = io.StringIO()
+    print_table(COLUMNS, ROWS, out)
+    assert out.getvalue().splitlines() == [
+        "metric              mean   text",
+        "capped_recall@10   100.0   [bold]" + (40 * "word ").rstrip(),
+        "mrr@1                7.5   one",
+        "                           two 💉",
+    ]
+
+
+def test_tables_on_a_terminal_fit_its_width(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    out = Terminal()
+    print_table(COLUMNS, ROWS, out)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert lines[2].startswith("capped_recall@10   100.0   [bold]word")
+    assert " ".join(lines).count("word") == 40
+    assert "─" in lines[1]
+
+
+def test_tables_are_imported_when_they_are_printed():
+    code = """
+import sys
+from nudgevec.cli import main
+try:
+    main(["tune", "--help"])
+except SystemExit:
+    pass
+import nudgevec.tables, nudgevec.cli.runs, nudgevec.demo
+assert not [name for name in sys.modules if name.split(".")[0] == "rich"]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
 def test_options_without_effect_are_refused(capsys):
     assert cli.main(["tune", "data", "--out", "run", "--half-life", "30"]) == 1
-    assert "--half-life and --cap are about a label log" in capsys.readouterr().err
+    assert "--half-life and --cap need a label log" in capsys.readouterr().err
     assert cli.main(["tune", "--out", "run"]) == 1
-    assert "DATA, or --store URL" in capsys.readouterr().err
+    assert "either as DATA, or --store URL" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Beside the published nudge-ft: the same interface, never worse on validation, no NaN."""
+"""Comparison with the published nudge-ft: the same interface, never worse on validation, no NaN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the README shows is what happens."""
+"""The examples of the README, run as they are printed there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8"
 
 
 def shown(marker):
-    """The text blocks after a marker in the README."""
+    """Return the text blocks after a marker in the README."""
     return re.findall(r"```\w+\n(.*?)```", README.split(f"<!-- {marker} -->")[1], re.DOTALL)
 
 
@@ -45,7 +45,7 @@ def test_the_demo_prints_what_the_readme_says():
 
 
 def ran(script, folder):
-    """What a shell prints for a block of the README."""
+    """Return the output of a shell for a block of the README."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "NUDGEVEC_CACHE": str(folder / "cache")}
     done = subprocess.run(["bash", "-e"], input=script, cwd=folder, env=environment, capture_output=True, text=True)
@@ -54,12 +54,12 @@ def ran(script, folder):
 
 
 def clicks(folder, named):
-    """Texts, and a log of clicks on them."""
-    corpus, asked, qrels = disk.texts()
+    """Write a file of clicks, and return the texts of the documents."""
+    corpus, queries, qrels = disk.texts()
     with open(folder / "clicks.jsonl", "w") as file:
         for query, grades in qrels.items():
             document = named(next(iter(grades)))
-            for words in (asked[query], f"find {asked[query]}", f"{asked[query]} please"):
+            for words in (queries[query], f"find {queries[query]}", f"{queries[query]} please"):
                 file.write(json.dumps({"query": words, "document": document, "signal": "click"}) + "\n")
     return corpus
 
@@ -71,8 +71,8 @@ def test_the_road_from_texts_and_clicks_to_a_tuned_table(tmp_path):
         (tmp_path / "texts" / f"{key}.txt").write_text(text)
     script = shown("road")[0]
     assert script.count("nudgevec ") == 5
-    said = ran(script, tmp_path)
-    assert f"{len(corpus)} documents" in said
+    output = ran(script, tmp_path)
+    assert f"{len(corpus)} documents" in output
     patch = Patch.load(tmp_path / "run" / "patch.safetensors")
     assert len(patch) > 5
     with open_store(f"lancedb:{tmp_path}/db#docs") as store:
@@ -90,7 +90,7 @@ def test_use_it_on_your_vector_store(tmp_path, kind):
     before = store.everything()
     script = re.sub(r"STORE=\S+", f"STORE='{store.url}'", shown("store")[0])
     script = script.replace("$STORE", '"$STORE"').replace("st:all-MiniLM-L6-v2", "static")
-    said = ran(script, tmp_path)
-    assert "rows carry it" in said
-    assert "taken back: " in said
+    output = ran(script, tmp_path)
+    assert "rows carry it" in output
+    assert "taken back: " in output
     assert store.everything() == before

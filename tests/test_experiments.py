@@ -378,7 +378,7 @@ def test_captions_ask_for_their_image(tmp_path, monkeypatch):
 
     collection = beir.read(tmp_path / "flickr")
     assert [path.is_file() for path in collection.documents.images] == [True, True]
-    assert collection.judged["1-0"] == {"1": 1.0}
+    assert collection.merged_qrels["1-0"] == {"1": 1.0}
     assert len(collection.queries) == 4
 
 

@@ -1,15 +1,17 @@
-"""The label log: nothing is lost, nobody can drag a document around, and a query keeps its side."""
+"""The label log: nothing is lost, no source can drag a document around, and a query keeps its split."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,10 +19,10 @@ import pytest
 import collections_on_disk as disk
 from nudgevec import LabelLog, NudgeN, cli
 from nudgevec.errors import LabelError, NudgeWarning, OptionError
-from nudgevec.feedback.log import SIGNALS, Event
-from nudgevec.runs import pipeline as run
+from nudgevec.feedback.log import DEFAULT_WEIGHTS, Event
+from nudgevec.runs import folder
 from nudgevec.text.embedders import static
-from nudgevec.text.splits import SIDES, normalised, side
+from nudgevec.text.splits import SPLITS, normalise, split_of
 
 
 @pytest.fixture
@@ -29,17 +31,17 @@ def log(tmp_path):
         yield made
 
 
-def everything(sides):
-    return {query: grades for part in sides.values() for query, grades in part.items()}
+def everything(labels):
+    return {query: grades for qrels in labels.values() for query, grades in qrels.items()}
 
 
-def test_an_event_comes_back_as_it_was(log):
+def test_events_are_stored_unchanged(log):
     log.add("Café?", "d1", "click", 2.0, propensity=0.5, time=100.0, source="web")
     assert list(log) == [Event("Café?", "d1", "click", 2.0, 0.5, 100.0, "web")]
-    assert everything(log.labels()) == {"café?": {"d1": pytest.approx(SIGNALS["click"] * 2 / 0.5)}}
+    assert everything(log.labels()) == {"café?": {"d1": pytest.approx(DEFAULT_WEIGHTS["click"] * 2 / 0.5)}}
 
 
-def test_spellings_are_folded_and_votes_netted(log):
+def test_spellings_are_merged_and_votes_add_up(log):
     log.add("Reset  password", "a", "thumbs_up", source="x")
     log.add("reset PASSWORD", "a", "thumbs_up", source="y")
     log.add("reset password", "a", "thumbs_down", source="z")
@@ -59,23 +61,23 @@ def test_half_life(log):
     log.add("old", "d", time=86400.0)
     log.add("new", "d", time=86400.0 * 31)
     log.extend([Event("undated", "d")])
-    found = everything(log.labels(half_life=15))
-    assert found["undated"]["d"] == 1
-    assert found["new"]["d"] == 1
-    assert found["old"]["d"] == pytest.approx(0.25)
+    labels = everything(log.labels(half_life=15))
+    assert labels["undated"]["d"] == 1
+    assert labels["new"]["d"] == 1
+    assert labels["old"]["d"] == pytest.approx(0.25)
 
 
-def test_signals_can_be_weighed_anew(log):
+def test_weights_of_signals_can_be_changed(log):
     log.add("q", "d", "click")
-    log.weigh({"click": 0.8, "hover": 0.1})
+    log.set_weights({"click": 0.8, "hover": 0.1})
     log.add("q", "e", "hover")
     assert everything(log.labels())["q"] == {"d": 0.8, "e": 0.1}
 
 
-def test_one_client_with_ten_thousand_votes_moves_nothing_more_than_its_cap(tmp_path):
-    """Its votes count as much as one vote of that weight, whatever their number."""
+def test_ten_thousand_votes_of_one_client_count_as_much_as_its_cap(tmp_path):
+    """Votes beyond the cap have no effect, whatever their number."""
     documents = static.embed(["resetting a password", "holiday rules", "parking at the office"])
-    texts = [text for text in (f"forgot login {number}" for number in range(400)) if side(text) == "train"][:40]
+    texts = [text for text in (f"forgot login {number}" for number in range(400)) if split_of(text) == "train"][:40]
 
     def tuned(name, events):
         with LabelLog(tmp_path / name) as log:
@@ -85,7 +87,7 @@ def test_one_client_with_ten_thousand_votes_moves_nothing_more_than_its_cap(tmp_
         return labels, NudgeN(gamma=0.2).fit(documents, (static.embed(list(labels)), rows)).patch_
 
     honest = [Event(text, "0", time=float(number), source=f"user{number}") for number, text in enumerate(texts)]
-    attack = next(text for text in (f"cheap pills {number}" for number in range(99)) if side(text) == "train")
+    attack = next(text for text in (f"cheap pills {number}" for number in range(99)) if split_of(text) == "train")
     flood = [Event(attack, "0", time=float(number), source="bot") for number in range(10_000)]
     once = [Event(attack, "0", time=0.0, source="bot")]
     flooded, moved = tuned("flood", honest + flood)
@@ -96,19 +98,19 @@ def test_one_client_with_ten_thousand_votes_moves_nothing_more_than_its_cap(tmp_
     assert angle < 1
 
 
-def test_sides_are_those_of_the_split_and_never_change(log):
+def test_splits_never_change(log):
     for number in range(300):
         log.add(f"query {number}", "d")
     before = log.labels()
-    assert {query: name for name in SIDES for query in before[name]} == {
-        f"query {number}": side(f"query {number}") for number in range(300)
+    assert {query: name for name in SPLITS for query in before[name]} == {
+        f"query {number}": split_of(f"query {number}") for number in range(300)
     }
     for number in range(300, 600):
         log.add(f" QUERY {number}", "d")
     after = log.labels()
-    for name in SIDES:
+    for name in SPLITS:
         assert set(before[name]) <= set(after[name])
-    keys = [set(map(normalised, after[name])) for name in SIDES]
+    keys = [set(map(normalise, after[name])) for name in SPLITS]
     assert len(keys[0] | keys[1] | keys[2]) == sum(map(len, keys))
 
 
@@ -123,11 +125,11 @@ def test_synthetic_queries_are_never_tested_on(log):
 @pytest.mark.parametrize(
     ("event", "message"),
     [
-        (("", "d"), "needs the text of its query"),
-        (("q", ""), "needs the id of a document"),
+        (("", "d"), "the event has no query text"),
+        (("q", ""), "the event of query 'q' has no document id"),
         (("q", "d", "wink"), "unknown signal 'wink': use one of click"),
-        (("q", "d", "click", float("nan")), "must be numbers"),
-        (("q", "d", "click", 1.0, 0.0), "a propensity is a probability"),
+        (("q", "d", "click", float("nan")), "must be finite numbers"),
+        (("q", "d", "click", 1.0, 0.0), "propensity must be a probability greater than 0"),
     ],
 )
 def test_bad_events_are_refused_and_nothing_is_half_written(log, event, message):
@@ -160,15 +162,15 @@ def test_threads_share_a_log(log):
 
 
 def test_bad_options(log, tmp_path):
-    with pytest.raises(OptionError, match="must be above 0"):
+    with pytest.raises(OptionError, match="must be greater than 0"):
         log.labels(cap=0)
     (tmp_path / "poem.txt").write_text("roses are red " * 100)
     with pytest.raises(LabelError, match="cannot be opened as a label log"):
         LabelLog(tmp_path / "poem.txt")
 
 
-def test_ten_thousand_events_a_second(log):
-    """Measured at twice that on two cores; slower machines get time."""
+def test_a_thousand_events_a_second(log):
+    """Twenty times as many have been measured on two cores."""
     began = time.perf_counter()
     for number in range(5000):
         log.add(f"query {number}", "d", "click", source="web")
@@ -213,15 +215,15 @@ def test_several_processes_at_once(tmp_path):
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """A folder of text files, and a click log about them."""
+    """A folder of text files, and a file of clicks on them."""
     monkeypatch.chdir(tmp_path)
-    corpus, asked, qrels = disk.texts()
+    corpus, queries, qrels = disk.texts()
     os.mkdir("texts")
     for key, text in corpus.items():
         (tmp_path / "texts" / f"{key}.txt").write_text(text)
     with open("clicks.jsonl", "w") as file:
         for number, (query, grades) in enumerate(qrels.items()):
-            event = {"query": asked[query], "document": f"{next(iter(grades))}.txt", "signal": "click"}
+            event = {"query": queries[query], "document": f"{next(iter(grades))}.txt", "signal": "click"}
             file.write(
                 json.dumps({**event, "time": f"2026-01-{1 + number % 28:02d}", "source": f"u{number % 9}"}) + "\n"
             )
@@ -229,14 +231,15 @@ def files(tmp_path, monkeypatch):
 
 def test_from_text_files_and_clicks_to_a_run(files, capsys):
     assert cli.main(["labels", "import", "log.sqlite", "clicks.jsonl"]) == 0
-    assert "180 events read, 180 new, 0 known before" in capsys.readouterr().out
+    assert "180 events read, 180 new, 0 already known" in capsys.readouterr().out
     assert cli.main(["labels", "stats", "log.sqlite", "--data", "texts"]) == 0
-    said = capsys.readouterr().out
-    assert "180 events: 180 click" in said
-    assert "25% of 48 documents are covered" in said
-    assert "100% ask for a document with training labels" in said
+    output = capsys.readouterr().out
+    assert "180 events" in output
+    assert re.search(r"^click +180$", output, re.MULTILINE)
+    assert "25% of 48 documents are covered" in output
+    assert "100% have a relevant document with training labels" in output
     assert cli.main(["tune", "texts", "--labels", "log.sqlite", "--out", "run", "--guard", "0"]) == 0
-    facts = run.load(run.Path("run"))[0]
+    facts = folder.load(Path("run"))[0]
     assert facts["counts"]["documents"] == 48
     assert facts["counts"]["moved"] > 0
     assert facts["counts"]["test_queries"] > 20
@@ -250,7 +253,7 @@ def test_import_csv_and_qrels(tmp_path, monkeypatch, capsys):
     assert cli.main(["labels", "import", "log", "votes.csv", "--source", "survey"]) == 0
     command = ["labels", "import", "log", "data/qrels.tsv"]
     assert cli.main(command) == 1
-    assert "pass --queries queries.jsonl" in capsys.readouterr().err
+    assert "pass their texts with --queries queries.jsonl" in capsys.readouterr().err
     assert cli.main([*command, "--queries", "data/queries.jsonl"]) == 0
     with LabelLog("log") as log:
         events = list(log)
@@ -262,17 +265,17 @@ def test_import_csv_and_qrels(tmp_path, monkeypatch, capsys):
     assert sorted(os.listdir("folded/qrels")) == ["dev.tsv", "test.tsv", "train.tsv"]
 
 
-def test_clicks_that_come_twice_count_twice_and_files_once(tmp_path, monkeypatch, capsys):
+def test_equal_clicks_add_up_and_files_count_once(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with open("events.jsonl", "w") as file:
         file.write('{"query": "q", "document": "d", "colour": "red"}\n' * 3)
     for new in (3, 0):
         assert cli.main(["labels", "import", "log", "events.jsonl", "--signal", "click"]) == 0
-        said = capsys.readouterr()
-        assert f"3 events read, {new} new" in said.out
-        assert "not understood and left out: colour" in said.err
+        output = capsys.readouterr()
+        assert f"3 events read, {new} new" in output.out
+        assert "unknown columns are ignored: colour" in output.err
     with LabelLog("log") as log:
-        assert everything(log.labels())["q"]["d"] == pytest.approx(3 * SIGNALS["click"])
+        assert everything(log.labels())["q"]["d"] == pytest.approx(3 * DEFAULT_WEIGHTS["click"])
 
 
 GOOD = '{"query": "q", "document": "d"}\n'
@@ -281,15 +284,15 @@ GOOD = '{"query": "q", "document": "d"}\n'
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (GOOD + '{"document": "d"}', "line 2: there is no 'query'"),
+        (GOOD + '{"document": "d"}', "line 2: missing column 'query'"),
         (GOOD + '{"query": "q", "document": "d", "value": "much"}', "line 2: could not convert string to float"),
         (GOOD + '{"query": "q", "document": "d", "time": "yesterday"}', "line 2: Invalid isoformat"),
         (GOOD + '{"query": "q", "document": "d", "signal": "wink"}', "unknown signal 'wink'"),
         ('query,document\n"hello,d1\nfoo,d2\n', "unexpected end of data"),
         ("query,document\nhello,d1,click\n", "line 2: expected 2 columns"),
         ("query,document\nhello\n", "line 2: expected 2 columns"),
-        ("Query;Document\nhello;d1\n", "line 2: there is no 'query' in Query;Document"),
-        ("query,document,propensity\nhello,d1,0\n", "line 2: a propensity is a probability above 0"),
+        ("Query;Document\nhello;d1\n", "line 2: missing column 'query' in Query;Document"),
+        ("query,document,propensity\nhello,d1,0\n", "line 2: propensity must be a probability greater than 0"),
         ("query,document,time\nhello,d1,1700000000000\n", "times are in seconds since 1970"),
         ("query,document,signal\nhello,d1,wink\n", "line 2: unknown signal 'wink'"),
     ],
@@ -327,23 +330,26 @@ def test_pages_are_read_without_their_tags(tmp_path):
 
     (tmp_path / "page.html").write_text("<html><script>var x</script><p>fish &amp; <b>chips</b></p></html>")
     (tmp_path / "odd.txt").write_bytes("caf\xe9 au lait".encode("latin-1"))
-    with pytest.warns(NudgeWarning, match=r"odd.txt is not all UTF-8"):
-        found = readers.documents(str(tmp_path))
-    assert dict(zip(found.ids, found.texts, strict=True)) == {"odd.txt": "caf  au lait", "page.html": "fish & chips"}
+    with pytest.warns(NudgeWarning, match=r"odd.txt is not valid UTF-8"):
+        documents = readers.read_documents(str(tmp_path))
+    assert dict(zip(documents.ids, documents.texts, strict=True)) == {
+        "odd.txt": "caf  au lait",
+        "page.html": "fish & chips",
+    }
 
 
-def test_stats_say_what_to_collect_next(log):
-    from nudgevec.feedback.stats import stats
+def test_statistics_suggest_what_to_collect_next(log):
+    from nudgevec.feedback.stats import log_statistics
 
     for number in range(400):
         log.add(f"popular {number}", "known", time=float(number))
         query = f"rare {number}"
-        if side(query) != "train":
+        if split_of(query) != "train":
             log.add(query, "unknown", time=float(number))
-    found = stats(log, ["known", "unknown", "never"])
-    assert found["coverage"] == pytest.approx(1 / 3)
-    assert found["collect_next"][0]["document"] == "unknown"
-    assert 0.2 < found["expected_usefulness"] < 0.8
-    wrong = stats(log, ["elsewhere"])
+    statistics = log_statistics(log, ["known", "unknown", "never"])
+    assert statistics["coverage"] == pytest.approx(1 / 3)
+    assert statistics["collect_next"][0]["document"] == "unknown"
+    assert 0.2 < statistics["expected_usefulness"] < 0.8
+    wrong = log_statistics(log, ["elsewhere"])
     assert (wrong["coverage"], wrong["expected_usefulness"], wrong["collect_next"]) == (0, None, [])
     assert wrong["labels_of_unknown_documents"] > 400

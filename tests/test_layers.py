@@ -21,6 +21,7 @@ LAYERS = [
     "progress",
     "files",
     "http",
+    "tables",
     "estimator",
     "metrics",
     "labels",

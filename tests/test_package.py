@@ -89,13 +89,13 @@ def test_version(capsys):
 
 def test_demo_prints_a_gain_on_unseen_keywords():
     out = io.StringIO()
-    demo.run([], out, ask=io.StringIO("rocket\n\n"))
+    demo.run([], out, prompt=io.StringIO("rocket\n\n"))
     text = out.getvalue()
     before, after, change, low = map(float, re.search(r"ndcg@10 +(\S+) +(\S+) +(\S+) +(\S+) to", text).groups())
     assert 28 < before < after
     assert change == pytest.approx(after - before, abs=0.11)
     assert low > 0
-    assert text.count("(kept aside)") == 3
+    assert text.count("(test keyword)") == 3
     assert "“rocket”" in text
     assert re.search(r"\* ?.* astronaut", text)
 
@@ -103,10 +103,10 @@ def test_demo_prints_a_gain_on_unseen_keywords():
 def test_demo_splits_never_share_a_query():
     search = demo.load()
     parts = search.train, search.validation, search.test
-    sides = [{search.queries[number].tobytes() for number in part} for part in parts]
-    assert not sides[0] & sides[1]
-    assert not (sides[0] | sides[1]) & sides[2]
-    assert sum(map(len, sides)) > 4400
+    splits = [{search.queries[number].tobytes() for number in part} for part in parts]
+    assert not splits[0] & splits[1]
+    assert not (splits[0] | splits[1]) & splits[2]
+    assert sum(map(len, splits)) > 4400
 
 
 def test_demo_as_json(capsys):

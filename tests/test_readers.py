@@ -1,4 +1,4 @@
-"""Collections in every layout come out the same, and broken ones are named."""
+"""Every layout gives the same collection, and malformed files are reported."""
 
 from __future__ import annotations
 
@@ -13,21 +13,26 @@ from safetensors.numpy import save_file
 import collections_on_disk as disk
 from nudgevec.errors import InputError, LabelError, NudgeWarning
 from nudgevec.text import readers
+from nudgevec.text.readers import vectors as vector_files
 
 
 def test_beir_with_one_qrels_file(tmp_path):
-    corpus, asked, qrels = disk.texts()
-    found = readers.read(disk.beir(tmp_path / "tiny"))
-    assert found.name == "tiny"
-    assert list(found.documents.ids) == list(corpus)
-    assert found.documents.texts[0].startswith("coffee 0 ")
-    assert dict(zip(found.queries.ids, found.queries.texts, strict=True)) == asked
-    assert found.qrels == {"all": qrels}
+    corpus, queries, qrels = disk.texts()
+    collection = readers.read(disk.beir(tmp_path / "tiny"))
+    assert collection.name == "tiny"
+    assert list(collection.documents.ids) == list(corpus)
+    assert collection.documents.texts[0].startswith("coffee 0 ")
+    assert dict(zip(collection.queries.ids, collection.queries.texts, strict=True)) == queries
+    assert collection.qrels == {"all": qrels}
 
 
-def test_beir_sides_by_file_name(tmp_path):
-    found = readers.read(disk.beir(tmp_path, {"train": 0.7, "dev": 0.1, "test": 0.2}))
-    assert {side: len(part) for side, part in found.qrels.items()} == {"train": 126, "validation": 18, "test": 36}
+def test_beir_splits_by_file_name(tmp_path):
+    collection = readers.read(disk.beir(tmp_path, {"train": 0.7, "dev": 0.1, "test": 0.2}))
+    assert {split: len(qrels) for split, qrels in collection.qrels.items()} == {
+        "train": 126,
+        "validation": 18,
+        "test": 36,
+    }
 
 
 def test_trec_qrels(tmp_path):
@@ -38,41 +43,41 @@ def test_trec_qrels(tmp_path):
 
 
 def test_llama_index(tmp_path):
-    corpus, asked, qrels = disk.texts()
+    corpus, queries, qrels = disk.texts()
     relevant = {query: list(grades) for query, grades in qrels.items()}
     path = tmp_path / "pairs.json"
-    path.write_text(json.dumps({"queries": asked, "corpus": corpus, "relevant_docs": relevant, "mode": "text"}))
-    found = readers.read(path)
-    assert found.qrels == {"all": qrels}
-    assert list(found.documents.texts) == list(corpus.values())
+    path.write_text(json.dumps({"queries": queries, "corpus": corpus, "relevant_docs": relevant, "mode": "text"}))
+    collection = readers.read(path)
+    assert collection.qrels == {"all": qrels}
+    assert list(collection.documents.texts) == list(corpus.values())
 
 
-def test_what_the_hugging_face_library_saves(tmp_path):
+def test_folders_saved_by_the_hugging_face_library(tmp_path):
     from datasets import Dataset, DatasetDict
 
-    corpus, asked, qrels = disk.texts()
+    corpus, queries, qrels = disk.texts()
     Dataset.from_dict({"_id": list(corpus), "text": list(corpus.values())}).save_to_disk(tmp_path / "corpus")
-    Dataset.from_dict({"_id": list(asked), "text": list(asked.values())}).save_to_disk(tmp_path / "queries")
+    Dataset.from_dict({"_id": list(queries), "text": list(queries.values())}).save_to_disk(tmp_path / "queries")
     halves = {"train": list(qrels)[::2], "test": list(qrels)[1::2]}
-    sides = {
-        side: Dataset.from_list(
+    splits = {
+        split: Dataset.from_list(
             [
                 {"query-id": query, "corpus-id": document, "score": grade}
-                for query in queries
+                for query in half
                 for document, grade in qrels[query].items()
             ]
         )
-        for side, queries in halves.items()
+        for split, half in halves.items()
     }
-    DatasetDict(sides).save_to_disk(tmp_path / "default")
-    found = readers.read(tmp_path)
-    assert found.qrels == {side: {query: qrels[query] for query in queries} for side, queries in halves.items()}
-    assert list(found.documents.texts) == list(corpus.values())
+    DatasetDict(splits).save_to_disk(tmp_path / "default")
+    collection = readers.read(tmp_path)
+    assert collection.qrels == {split: {query: qrels[query] for query in half} for split, half in halves.items()}
+    assert list(collection.documents.texts) == list(corpus.values())
 
 
 @pytest.mark.parametrize("saved", ["parquet", "arrow"])
 def test_hugging_face(tmp_path, saved):
-    corpus, asked, qrels = disk.texts()
+    corpus, queries, qrels = disk.texts()
 
     def save(name, rows):
         path = tmp_path / name
@@ -85,14 +90,14 @@ def test_hugging_face(tmp_path, saved):
                 file.write_table(table)
 
     save("corpus/corpus-00000", [{"_id": key, "title": "", "text": text} for key, text in corpus.items()])
-    save("queries/queries-00000", [{"_id": key, "text": text} for key, text in asked.items()])
+    save("queries/queries-00000", [{"_id": key, "text": text} for key, text in queries.items()])
     rows = [{"query-id": query, "corpus-id": next(iter(grades)), "score": 1.0} for query, grades in qrels.items()]
     save("default/train-00000", rows[:100])
     save("default/test/data-00000", rows[100:])
-    found = readers.read(tmp_path)
-    assert {side: len(part) for side, part in found.qrels.items()} == {"train": 100, "test": 80}
-    assert found.judged == qrels
-    assert list(found.queries.texts) == list(asked.values())
+    collection = readers.read(tmp_path)
+    assert {split: len(qrels) for split, qrels in collection.qrels.items()} == {"train": 100, "test": 80}
+    assert collection.merged_qrels == qrels
+    assert list(collection.queries.texts) == list(queries.values())
 
 
 @pytest.mark.parametrize("kind", ["npy", "safetensors", "parquet", "arrow"])
@@ -118,48 +123,51 @@ def test_vectors(tmp_path, kind):
                     file.write_table(table)
         np.save(tmp_path / f"expected-{name}.npy", vectors)
     (tmp_path / "qrels.txt").write_text("q0 0 d3 1\nq1 0 d4 1\n")
-    found = readers.read(tmp_path)
-    assert found.qrels == {"all": {"q0": {"d3": 1.0}, "q1": {"d4": 1.0}}}
-    for items, name in ((found.documents, "documents"), (found.queries, "queries")):
+    collection = readers.read(tmp_path)
+    assert collection.qrels == {"all": {"q0": {"d3": 1.0}, "q1": {"d4": 1.0}}}
+    for items, name in ((collection.documents, "documents"), (collection.queries, "queries")):
         assert np.array_equal(items.vectors, np.load(tmp_path / f"expected-{name}.npy"))
         assert list(items.ids)[-1] == f"{name[0]}{len(items) - 1}"
 
 
 @pytest.mark.parametrize(
-    ("second", "found"),
+    ("second", "problem"),
     [([4.0, 5, 6, 7, 8], "a vector of 5 dimensions, row 0 of 3"), (None, "no vector"), ([1.0] * 3, None)],
 )
-def test_vectors_that_are_missing_or_longer_are_refused(tmp_path, second, found):
+def test_vectors_that_are_missing_or_longer_are_refused(tmp_path, second, problem):
     for name in ("documents", "queries"):
         pq.write_table(pa.table({"id": ["a", "b"], "vector": [[1.0, 2, 3], second]}), tmp_path / f"{name}.parquet")
     (tmp_path / "qrels.txt").write_text("a 0 b 1\n")
-    if found is None:
+    if problem is None:
         assert readers.read(tmp_path).documents.vectors.shape == (2, 3)
         return
     with pytest.raises(
-        InputError, match=rf"documents.parquet: row 1 of column 'vector' has {found}; remove or repair it"
+        InputError, match=rf"documents.parquet: row 1 of column 'vector' has {problem}; remove or repair it"
     ):
         readers.read(tmp_path)
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
-def test_tables_that_cannot_be_read_are_named(tmp_path, suffix):
+def test_unreadable_tables_are_reported(tmp_path, suffix):
     (tmp_path / f"documents{suffix}").write_bytes(b"PAR1 and then nothing")
     with pytest.raises(InputError, match=rf"documents{suffix} cannot be read: "):
-        readers.vectors.items(tmp_path, "documents")
+        vector_files.read_items(tmp_path, "documents")
 
 
-def test_judgements_about_nothing_are_left_out_and_counted(tmp_path):
+def test_labels_of_unknown_documents_are_dropped_and_counted(tmp_path):
     disk.beir(tmp_path)
     with (tmp_path / "qrels.tsv").open("a") as file:
         file.write("q-coffee-0\tnowhere\t1\nnobody\tcoffee-1\t1\n")
-    with pytest.warns(NudgeWarning, match="2 judgements of unknown queries or documents are left out"):
-        found = readers.read(tmp_path)
-    assert found.dropped == 2
-    assert "nobody" not in found.judged
+    with pytest.warns(
+        NudgeWarning,
+        match="labels of unknown queries or documents are ignored: 2, for example 'q-coffee-0' -> 'nowhere'",
+    ):
+        collection = readers.read(tmp_path)
+    assert collection.n_dropped_labels == 2
+    assert "nobody" not in collection.merged_qrels
 
 
-def broken_line(folder):
+def invalid_json(folder):
     with (folder / "corpus.jsonl").open("a") as file:
         file.write("{oops\n")
 
@@ -174,7 +182,7 @@ def bad_grade(folder):
         file.write("q-coffee-0\tcoffee-1\thigh\n")
 
 
-def twice(folder):
+def duplicate_id(folder):
     line = (folder / "corpus.jsonl").read_text().splitlines()[0]
     with (folder / "corpus.jsonl").open("a") as file:
         file.write(line + "\n")
@@ -183,16 +191,19 @@ def twice(folder):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (broken_line, r"corpus.jsonl, line 49: not JSON"),
-        (no_id, r'queries.jsonl, line 181: there is no "_id"'),
+        (invalid_json, r"corpus.jsonl, line 49: invalid JSON"),
+        (no_id, r'queries.jsonl, line 181: missing field "_id"'),
         (bad_grade, r"qrels.tsv, line 182: expected query, document and grade .*high"),
-        (twice, r"documents: the id 'coffee-0' stands there twice"),
-        (lambda folder: (folder / "qrels.tsv").unlink(), "has no judgements"),
+        (duplicate_id, r"documents: the id 'coffee-0' is not unique"),
+        (lambda folder: (folder / "qrels.tsv").unlink(), "has no labels: expected a folder qrels/ or a file qrels.tsv"),
         (lambda folder: (folder / "queries.jsonl").unlink(), "has no queries.jsonl"),
-        (lambda folder: (folder / "qrels.tsv").write_text("q 0 d 1\n"), "no judgements to learn from .*'q' -> 'd'"),
+        (
+            lambda folder: (folder / "qrels.tsv").write_text("q 0 d 1\n"),
+            "no usable labels: all 1 have an unknown query or document, .*'q' -> 'd'",
+        ),
     ],
 )
-def test_what_is_wrong_and_where(tmp_path, spoil, message):
+def test_malformed_files_are_reported_with_the_line(tmp_path, spoil, message):
     spoil(disk.beir(tmp_path))
     with pytest.raises(InputError, match=message):
         readers.read(tmp_path)
@@ -200,11 +211,11 @@ def test_what_is_wrong_and_where(tmp_path, spoil, message):
 
 def test_unknown_layouts_name_the_known_ones(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(InputError, match=r"holds notes.txt; nudgevec takes a BEIR folder"):
+    with pytest.raises(InputError, match=r"contains notes.txt; expected a BEIR folder"):
         readers.read(tmp_path)
-    with pytest.raises(InputError, match="there is nothing at"):
+    with pytest.raises(InputError, match="absent does not exist"):
         readers.read(tmp_path / "absent")
-    with pytest.raises(InputError, match="is one file"):
+    with pytest.raises(InputError, match="is a single file"):
         readers.read(tmp_path / "notes.txt")
     (tmp_path / "odd.json").write_text("[]")
     with pytest.raises(InputError, match="is not an EmbeddingQAFinetuneDataset"):

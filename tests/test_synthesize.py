@@ -9,20 +9,20 @@ import pytest
 import collections_on_disk as disk
 import servers
 from nudgevec import LabelLog, cli, http
-from nudgevec.feedback.synthetic import _lines
-from nudgevec.text.splits import normalised
+from nudgevec.feedback.synthetic import _parse_queries
+from nudgevec.text.splits import normalise
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NUDGEVEC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(http, "first_pause", 0.01)
+    monkeypatch.setattr(http, "initial_delay", 0.01)
     disk.beir(tmp_path / "data")
 
 
 def writer(prompt):
-    """A language model of sorts: two good queries about the document, one about something else, one twice."""
+    """A stand-in for a language model: two queries about the document, one about something else, one twice."""
     document = prompt.split("Document:\n")[1].strip()
     words = document.split()
     good = [" ".join(words[:4]), " ".join(words[1:6])]
@@ -39,49 +39,50 @@ def test_queries_are_written_filtered_and_marked(capsys):
     with servers.running([500, "drop"], chat=writer) as (url, seen):
         assert cli.main(command(url, "--top", "5", "--json")) == 0
     outcome = json.loads(capsys.readouterr().out)
-    assert outcome["documents"] == 47, "the one with a label is left out"
+    assert outcome["documents"] == 47, "all but the one with a label"
     assert outcome["written"] == 47 * 4
     assert outcome["kept"] + outcome["lost"] + outcome["known"] == outcome["written"]
     assert outcome["known"] >= 47
     assert outcome["kept"] > 47
-    assert len(seen) == 49, "47, and two tries that failed"
+    assert len(seen) == 49, "47, and two failed attempts"
     with LabelLog("log") as log:
         events = [event for event in log if event.source == "synthetic"]
         assert len(events) == outcome["kept"]
         assert not any(event.document == "coffee-0" for event in events)
         assert not any("chromodynamics" in event.query for event in events)
-        assert len({normalised(event.query) for event in events}) == len(events)
+        assert len({normalise(event.query) for event in events}) == len(events)
         assert all(query == "espresso" for query in log.labels()["test"])
 
 
-def test_a_stopped_run_goes_on(capsys, monkeypatch):
-    monkeypatch.setattr("nudgevec.feedback.synthetic._TOGETHER", 5)
-    monkeypatch.setattr(http, "_TRIES", 1)
+def test_an_interrupted_run_is_resumed(capsys, monkeypatch):
+    monkeypatch.setattr("nudgevec.feedback.synthetic.BATCH_SIZE", 5)
+    monkeypatch.setattr(http, "max_attempts", 1)
     with servers.running([None] * 12 + [500], chat=writer) as (url, seen):
         assert cli.main(command(url)) == 1
         assert "did not answer" in capsys.readouterr().err
         del seen[:]
         assert cli.main(command(url)) == 0
-        assert len(seen) == 48 - 12, "all that was answered is kept"
+        assert len(seen) == 48 - 12, "queries from before the failure are kept"
         del seen[:]
         assert cli.main(command(url)) == 0
         assert seen == []
 
 
-def test_dry_run_asks_nothing(capsys):
+def test_dry_run_sends_no_request(capsys):
     with servers.running(chat=writer) as (url, seen):
         assert (
             cli.main(command(url, "--dry-run", "--price", "1", "10", "--language", "French", "--language", "Dutch"))
             == 0
         )
     assert seen == []
-    said = capsys.readouterr().out
-    assert "48 documents without labels: 96 requests" in said
-    assert "in your currency" in said
+    output = capsys.readouterr().out
+    assert "48 documents without labels: 96 requests" in output
+    assert "No request was sent." in output
+    assert "in the currency of --price" in output
 
 
 def test_numbers_in_queries_stay():
-    assert _lines('1. 2.5 inch ssd price\n- -40 degrees\n3) "quoted"\n\n2.5 inch') == [
+    assert _parse_queries('1. 2.5 inch ssd price\n- -40 degrees\n3) "quoted"\n\n2.5 inch') == [
         "2.5 inch ssd price",
         "-40 degrees",
         "quoted",
@@ -96,4 +97,4 @@ def test_your_own_prompt(tmp_path, capsys):
     assert seen[0][1]["messages"][0]["content"].startswith("4 in Dutch, {not a field}. Document:\ncoffee 0")
     (tmp_path / "prompt.txt").write_text("write something")
     assert cli.main(command("http://127.0.0.1:9", "--prompt", "prompt.txt")) == 1
-    assert "the prompt has no place for the {document}" in capsys.readouterr().err
+    assert "the prompt has no placeholder {document}" in capsys.readouterr().err

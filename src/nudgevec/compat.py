@@ -3,9 +3,9 @@
     from nudge import NUDGEN              # before
     from nudgevec.compat import NUDGEN    # after
 
-Same constructor, same ``finetune_embeddings``, same kind of result: all embeddings, normalised, with
-those of the training answers moved. gamma is the exact optimum instead of the best of a grid, and the
-rows that came out as NaN there (a query equal to its document) come out right.
+The constructor, ``finetune_embeddings`` and its result are the same: all embeddings, normalised, with those of the
+training answers moved. gamma is the exact optimum instead of the best of a grid, and rows that ``nudge-ft`` returns as
+NaN (a query equal to its document) are correct.
 """
 
 from __future__ import annotations
@@ -25,14 +25,37 @@ __all__ = ["NUDGEM", "NUDGEN", "QueriesAnswersDict"]
 
 
 class QueriesAnswersDict(TypedDict):
-    """Query embeddings and, for each query, the rows of its answers."""
+    """Labelled queries.
+
+    Attributes
+    ----------
+    q_embs : array of shape (q, d)
+        Query embeddings.
+    q_ans_indx : list of list of int
+        For each query, the rows of its answers.
+    """
 
     q_embs: npt.NDArray[Any]
     q_ans_indx: list[list[int]]
 
 
 class NUDGEM:
-    """NUDGE-M with the interface of ``nudge-ft``. ``device`` is accepted and not needed."""
+    """NUDGE-M with the interface of ``nudge-ft``.
+
+    Parameters
+    ----------
+    device : object
+        Ignored; accepted because ``nudge-ft`` has it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> train = {"q_embs": np.array([[0.8, 0.6, 0.0]]), "q_ans_indx": [[1]]}
+    >>> validation = {"q_embs": np.array([[0.7, 0.7, 0.1]]), "q_ans_indx": [[1]]}
+    >>> tuned = NUDGEM().finetune_embeddings(np.eye(3), train, validation, gamma=0.5)
+    >>> tuned[1].round(3).tolist()
+    [0.4, 1.3, 0.0]
+    """
 
     def __init__(self, device: Any = None) -> None:
         self.device = device
@@ -46,17 +69,56 @@ class NUDGEM:
         val_batch_size: int = 256,
         gamma: float | None = None,
     ) -> Array:
-        """Normalised embeddings, moved by NUDGE-M for the best validation accuracy at rank 1."""
+        """Return normalised embeddings, moved by NUDGE-M for the best validation accuracy at rank 1.
+
+        Parameters
+        ----------
+        embeddings : array of shape (n, d)
+            Embeddings of the documents.
+        train_set, val_set : QueriesAnswersDict
+            Training and validation queries.
+        nontrain_embeddings : array of shape (m, d), optional
+            Embeddings of more documents, which are retrieved too but never moved nor returned.
+        val_batch_size : int
+            Ignored; accepted because ``nudge-ft`` has it.
+        gamma : float, optional
+            Length of the step, instead of the best one.
+
+        Returns
+        -------
+        array of shape (n, d)
+
+        Raises
+        ------
+        LabelError
+            If a training answer is one of ``nontrain_embeddings``.
+        """
         tuner = NudgeM("capped_recall@1", gamma=gamma, guard=0)
         return _finetune(tuner, embeddings, train_set, val_set, nontrain_embeddings)
 
 
 class NUDGEN:
-    """NUDGE-N with the interface of ``nudge-ft``. ``device`` is accepted and not needed."""
+    """NUDGE-N with the interface of ``nudge-ft``.
+
+    Parameters
+    ----------
+    device : object
+        Ignored; accepted because ``nudge-ft`` has it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> train = {"q_embs": np.array([[0.8, 0.6, 0.0]]), "q_ans_indx": [[1]]}
+    >>> validation = {"q_embs": np.array([[0.7, 0.7, 0.1]]), "q_ans_indx": [[1]]}
+    >>> tuned = NUDGEN().finetune_embeddings(np.eye(3), train, validation, gamma=0.1)
+    >>> [float(length) for length in np.linalg.norm(tuned, axis=1).round(6)]
+    [1.0, 1.0, 1.0]
+    """
 
     def __init__(self, device: Any = None) -> None:
         self.device = device
 
+    # The parameters are those of nudge-ft.
     def finetune_embeddings(
         self,
         embeddings: npt.NDArray[Any],
@@ -67,7 +129,32 @@ class NUDGEN:
         val_k: int = 1,
         gamma: float | None = None,
     ) -> Array:
-        """Normalised embeddings, moved by NUDGE-N for the best validation accuracy at rank ``val_k``."""
+        """Return normalised embeddings, moved by NUDGE-N for the best validation accuracy at rank ``val_k``.
+
+        Parameters
+        ----------
+        embeddings : array of shape (n, d)
+            Embeddings of the documents.
+        train_set, val_set : QueriesAnswersDict
+            Training and validation queries.
+        nontrain_embeddings : array of shape (m, d), optional
+            Embeddings of more documents, which are retrieved too but never moved nor returned.
+        val_batch_size : int
+            Ignored; accepted because ``nudge-ft`` has it.
+        val_k : int
+            Cut-off of the validation metric, ``capped_recall@k``.
+        gamma : float, optional
+            Size of the step, instead of the best one.
+
+        Returns
+        -------
+        array of shape (n, d)
+
+        Raises
+        ------
+        LabelError
+            If a training answer is one of ``nontrain_embeddings``.
+        """
         tuner = NudgeN(f"capped_recall@{val_k}", gamma=gamma, guard=0)
         return _finetune(tuner, embeddings, train_set, val_set, nontrain_embeddings)
 
@@ -79,11 +166,11 @@ def _finetune(
     val_set: QueriesAnswersDict,
     nontrain_embeddings: npt.NDArray[Any] | None,
 ) -> Array:
-    unit = _normalised(embeddings)
+    unit = _normalise(embeddings)
     documents: Any = unit
     if nontrain_embeddings is not None:
         documents = _Stacked(unit, as_matrix(nontrain_embeddings, "nontrain_embeddings"))
-        outside = [row for line in train_set["q_ans_indx"] for row in line if row >= len(unit)]
+        outside = [row for answers in train_set["q_ans_indx"] for row in answers if row >= len(unit)]
         if outside:
             raise LabelError(f"row {outside[0]} is one of nontrain_embeddings, which cannot be an answer")
     tuner.fit(
@@ -95,14 +182,14 @@ def _finetune(
     return tuned
 
 
-def _normalised(embeddings: npt.NDArray[Any]) -> Array:
+def _normalise(embeddings: npt.NDArray[Any]) -> Array:
     reader = Reader(as_matrix(embeddings, "embeddings"))
     unit = [block.vectors / block.lengths[:, None] for block in reader.blocks(cosine=True)]
     return np.concatenate(unit).astype(as_matrix(embeddings, "embeddings").dtype)
 
 
 class _Stacked:
-    """The embeddings followed by those that never move, block by block and without joining them."""
+    """Two arrays as one corpus, without joining them; the second is normalised block by block."""
 
     def __init__(self, first: Array, second: Array) -> None:
         self.first, self.second = first, second
@@ -110,9 +197,10 @@ class _Stacked:
         self.dim = int(first.shape[1])
 
     def take(self, ids: Sequence[Any]) -> Array:
+        # Only documents with training labels are taken, and they are in the first array.
         return self.first[np.asarray(ids, dtype=np.int64)]
 
     def blocks(self) -> Iterator[tuple[Sequence[Any], Array]]:
         yield from ArrayCorpus(self.first).blocks()
         for ids, block in ArrayCorpus(self.second).blocks():
-            yield ids, _normalised(block)
+            yield ids, _normalise(block)

@@ -1,17 +1,17 @@
-"""Every exception and warning nudgevec raises, in one place.
+"""Every exception and warning of nudgevec.
 
 NudgeError
-├── InputError (also a ValueError)      something the caller passed in cannot be used
-│   ├── VectorError                     NaN, infinity, a zero row, a wrong shape or type
-│   ├── LabelError                      an unknown id, a row out of range, no usable label
-│   └── OptionError                     an unknown metric or an option out of its range
-├── RemoteError                         a server that refuses, or does not answer
-├── StoreError                          a store that is not as it should be, or a patch that does not belong there
-├── PatchError                          a patch that does not belong to these vectors, or a bad file
-├── NotFittedError (also an AttributeError)   a tuner that is used before ``fit``
-└── MissingExtraError (also an ImportError)   an optional dependency that is not installed
+├── InputError (also a ValueError)      invalid input
+│   ├── VectorError                     NaN, infinity, a zero vector, a wrong shape or type
+│   ├── LabelError                      an unknown id, a row out of range, or no usable label
+│   └── OptionError                     an unknown metric, or an option outside its range
+├── RemoteError                         a server refuses a request or does not answer
+├── StoreError                          a vector store in an unexpected state, or a patch that does not fit it
+├── PatchError                          a patch that does not fit the vectors, or an unreadable patch file
+├── NotFittedError (also an AttributeError)   a tuner is used before ``fit``
+└── MissingExtraError (also an ImportError)   an optional dependency is not installed
 
-NudgeWarning (a UserWarning)            the result is right, but look at your data
+NudgeWarning (a UserWarning)            the result is correct, but the input deserves a look
 """
 
 from __future__ import annotations
@@ -36,43 +36,51 @@ class NudgeError(Exception):
 
 
 class InputError(NudgeError, ValueError):
-    """Something the caller passed in cannot be used."""
+    """Invalid input."""
 
 
 class VectorError(InputError):
-    """Vectors with NaN, infinity, a zero row, a wrong shape or a wrong type."""
+    """Vectors with NaN or infinity, a zero vector, or a wrong shape or type."""
 
 
 class LabelError(InputError):
-    """Labels that name unknown documents, are out of range, or are missing altogether."""
+    """Labels of unknown documents, labels out of range, or no usable label."""
 
 
 class OptionError(InputError):
-    """An unknown metric, or an option outside its range."""
+    """An unknown name of a metric, method or the like, or an option outside its range."""
 
 
 class RemoteError(NudgeError):
-    """A server that refuses a request, or does not answer after several tries."""
+    """A server refuses a request, or does not answer after several attempts."""
 
 
 class StoreError(NudgeError):
-    """A vector store that is not as it should be, or a patch that must not be put there."""
+    """A vector store is in an unexpected state, or a patch does not fit it."""
 
 
 class PatchError(NudgeError):
-    """A patch that does not belong to these vectors, or a file that is not a patch."""
+    """A patch does not fit the vectors, or a file is not a readable patch."""
 
 
 class NotFittedError(NudgeError, AttributeError):
-    """A tuner was asked for its result before ``fit`` was called."""
+    """A result of a tuner is requested before ``fit`` is called."""
 
 
 class MissingExtraError(NudgeError, ImportError):
-    """An optional dependency is needed and not installed."""
+    """An optional dependency is not installed.
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an optional dependency: pip install 'nudgevec[{extra}]'")
+    Parameters
+    ----------
+    feature : str
+        The feature that needs it, as the subject of the message.
+    extra : str
+        The extra of this package that installs it.
+    """
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs an optional dependency: pip install 'nudgevec[{extra}]'")
 
 
 class NudgeWarning(UserWarning):
-    """The result is right, but something about the input deserves a look."""
+    """The result is correct, but the input deserves a look."""

@@ -1,4 +1,4 @@
-"""Folders and files that are there whole or not at all, and the folder for what can be made again."""
+"""Atomic writes of files and folders, and the cache folder."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ import platformdirs
 
 
 @contextmanager
-def made_whole(target: Path) -> Iterator[Path]:
-    """A folder to write into, beside its place; it takes the place of what is there when all is written."""
+def write_folder_atomically(target: Path) -> Iterator[Path]:
+    """Yield a draft folder that replaces ``target`` if the block succeeds and is removed if it fails."""
     target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
+    # In the same folder as the target, so that the rename stays on one file system.
     draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    old = draft.with_name(draft.name + "-old")
+    backup = draft.with_name(draft.name + "-old")
     try:
         yield draft
         draft.chmod(0o755)
         if target.exists():
-            os.replace(target, old)
+            os.replace(target, backup)
         os.replace(draft, target)
     finally:
-        if old.exists() and not target.exists():
-            os.replace(old, target)
+        if backup.exists() and not target.exists():
+            os.replace(backup, target)
         shutil.rmtree(draft, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(backup, ignore_errors=True)
 
 
 @contextmanager
-def replaced(target: Path) -> Iterator[Path]:
-    """A file to write beside its place; it takes the place of the one there, with its rights, when it is on disk."""
+def write_file_atomically(target: Path) -> Iterator[Path]:
+    """Yield a draft file that replaces ``target`` once it is on disk; mode and owner of an existing file are kept."""
     target = target.resolve()
     draft = target.with_name(f".{target.name}.draft")
     try:
@@ -44,9 +45,9 @@ def replaced(target: Path) -> Iterator[Path]:
             os.fsync(file)
         if target.exists():
             shutil.copymode(target, draft)
-            there = target.stat()
+            status = target.stat()
             with contextlib.suppress(PermissionError):
-                os.chown(draft, there.st_uid, there.st_gid)
+                os.chown(draft, status.st_uid, status.st_gid)
         os.replace(draft, target)
     finally:
         draft.unlink(missing_ok=True)
@@ -54,14 +55,14 @@ def replaced(target: Path) -> Iterator[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Names in a folder are on disk when this returns."""
-    handle = os.open(folder, os.O_RDONLY)
+    """Flush the entries of a folder to disk, so that a rename survives a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        os.fsync(descriptor)
     finally:
-        os.close(handle)
+        os.close(descriptor)
 
 
 def cache_folder() -> Path:
-    """Where nudgevec keeps what can be made again: ``$NUDGEVEC_CACHE``, or else a folder of the user's cache."""
+    """Return the folder of cached data: ``$NUDGEVEC_CACHE``, or the cache folder of the user."""
     return Path(os.environ.get("NUDGEVEC_CACHE") or platformdirs.user_cache_dir("nudgevec", appauthor=False))

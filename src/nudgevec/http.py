@@ -1,4 +1,4 @@
-"""Talking to OpenAI-compatible servers: JSON there and back, patiently, without giving the key away."""
+"""JSON requests to OpenAI-compatible servers: retries, and care that the API key goes nowhere else."""
 
 from __future__ import annotations
 
@@ -15,62 +15,73 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 
 from nudgevec.errors import RemoteError
 
-_TRIES = 7
+max_attempts = 7
+initial_delay = 0.5  # seconds; doubles with every attempt
 _TIMEOUT = 120.0
-# Too many requests, conflicts, time-outs and whatever is wrong over there may pass.
-_PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 529}
-first_pause = 0.5
+_MAX_RETRY_AFTER = 60.0
+# Request timeout, conflict, too early, too many requests, and errors on the side of the server.
+_TRANSIENT_STATUS = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 
 
-def post(url: str, payload: dict[str, Any]) -> Any:
-    """The answer of a server to a JSON request. What may pass is tried again, after longer and longer pauses."""
-    tries = Retrying(
-        retry=retry_if_exception_type(_PassingError), stop=stop_after_attempt(_TRIES), wait=_pause, reraise=True
+def post_json(url: str, payload: dict[str, Any]) -> Any:
+    """Send a JSON request and return the JSON response; transient failures are retried with growing delays."""
+    attempts = Retrying(
+        retry=retry_if_exception_type(_TransientError), stop=stop_after_attempt(max_attempts), wait=_delay, reraise=True
     )
     try:
-        return tries(_post_once, url, json.dumps(payload).encode())
-    except _PassingError as error:
+        return attempts(_post_once, url, json.dumps(payload).encode())
+    except _TransientError as error:
         problem = _without_key(str(error))
-        raise RemoteError(f"{shown(url)} did not answer in {_TRIES} tries; the last time: {problem}") from None
+        raise RemoteError(
+            f"{public_url(url)} did not answer in {max_attempts} attempts; the last error: {problem}"
+        ) from None
 
 
-class _PassingError(Exception):
-    """A failure that may pass, and how long the server asks to wait."""
+def public_url(url: str) -> str:
+    """Return a URL without user, password and query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
-    def __init__(self, problem: str, wait: float = 0.0) -> None:
+
+class _TransientError(Exception):
+    """A failure that is worth a retry, with the delay that the server asks for."""
+
+    def __init__(self, problem: str, retry_after: float = 0.0) -> None:
         super().__init__(problem)
-        self.wait = wait
+        self.retry_after = retry_after
 
 
-def _pause(state: RetryCallState) -> float:
-    """Return how long to wait before the next try: twice as long each time, or as the server asks."""
+def _delay(state: RetryCallState) -> float:
+    """Return the seconds to the next attempt: exponential backoff, or longer if the server asks for it."""
     error = state.outcome.exception() if state.outcome else None
-    asked = error.wait if isinstance(error, _PassingError) else 0.0
-    return float(max(asked, first_pause * 2 ** (state.attempt_number - 1) * random.uniform(0.75, 1.25)))
+    retry_after = error.retry_after if isinstance(error, _TransientError) else 0.0
+    return float(max(retry_after, initial_delay * 2 ** (state.attempt_number - 1) * random.uniform(0.75, 1.25)))
 
 
 def _post_once(url: str, body: bytes) -> Any:
     try:
         request = urllib.request.Request(url, body, _headers(url))
-        with _opener.open(request, timeout=_TIMEOUT) as answer:
-            return json.loads(answer.read())
+        with _opener.open(request, timeout=_TIMEOUT) as response:
+            return json.loads(response.read())
     except urllib.error.HTTPError as error:
         problem = f"{error.code} {error.reason}"
         with error:
             detail = error.read()[:500].decode(errors="replace").strip()
-        if error.code not in _PASSING:
-            raise RemoteError(f"{shown(url)} refused: {problem}. {_without_key(detail)}") from None
-        raise _PassingError(problem, _asked_to_wait(error.headers.get("Retry-After"))) from None
+        if error.code not in _TRANSIENT_STATUS:
+            raise RemoteError(f"{public_url(url)} refused the request: {problem}. {_without_key(detail)}") from None
+        raise _TransientError(problem, _retry_after(error.headers.get("Retry-After"))) from None
     except (OSError, http.client.HTTPException, json.JSONDecodeError) as error:
-        # Nobody there, a dropped connection, half an answer.
-        raise _PassingError(f"{type(error).__name__}: {error}") from None
+        # No server at this address, a dropped connection, or an incomplete response.
+        raise _TransientError(f"{type(error).__name__}: {error}") from None
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would take the key to another host, and turn the question into another one."""
+    """Refuse redirects: they would send the API key to another host, and turn POST into GET."""
 
     def redirect_request(self, request: Any, file: Any, code: int, message: str, headers: Any, new: str) -> None:
-        raise RemoteError(f"{shown(request.full_url)} points elsewhere, to {shown(new)}: use that address")
+        # urllib leaves the response to this method, so nothing else closes its socket.
+        file.close()
+        raise RemoteError(f"{public_url(request.full_url)} redirects to {public_url(new)}: use that address instead")
 
 
 _opener = urllib.request.build_opener(_NoRedirect)
@@ -86,17 +97,11 @@ def _headers(url: str) -> dict[str, str]:
     return headers
 
 
-def _asked_to_wait(header: str | None) -> float:
+def _retry_after(header: str | None) -> float:
     try:
-        return min(float(header or 0), 60.0)
+        return min(float(header or 0), _MAX_RETRY_AFTER)
     except ValueError:
         return 0.0
-
-
-def shown(url: str) -> str:
-    """The address without a user, a password or a query."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
 
 def _without_key(text: str) -> str:

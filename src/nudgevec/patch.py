@@ -21,7 +21,7 @@ from nudgevec.arrays import Array, Floats, Ints
 from nudgevec.core.curve import Curve
 from nudgevec.corpus import ArrayCorpus, Corpus, Reader
 from nudgevec.errors import LabelError, PatchError
-from nudgevec.files import replaced
+from nudgevec.files import write_file_atomically
 
 _FORMAT = "nudgevec-patch-1"
 
@@ -167,7 +167,7 @@ class Patch:
         if odd:
             raise PatchError(f"document ids must be strings or whole numbers to be saved, not {odd[0]!r}")
         header = json.dumps(facts)
-        with replaced(Path(path)) as draft:
+        with write_file_atomically(Path(path)) as draft:
             draft.write_bytes(save(tensors, metadata={"nudgevec": header}))
 
     @classmethod

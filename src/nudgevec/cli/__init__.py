@@ -1,4 +1,4 @@
-"""The command line. Each verb imports what it needs when it runs, so that ``nudgevec --help`` is instant."""
+"""The command line. Commands are imported when they run, so that ``nudgevec --help`` is instant."""
 
 from __future__ import annotations
 
@@ -6,62 +6,60 @@ import io
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
-from nudgevec.cli.parser import parser
+from nudgevec.cli.parser import build_parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point of the ``nudgevec`` command; returns the exit code."""
-    known = parser()
-    options = known.parse_args(arguments)
-    if options.verb is None:
-        known.print_help()
+    """Run the ``nudgevec`` command and return its exit code."""
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
         return 0
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show an emoji shows a "?"
     from nudgevec import progress
-    from nudgevec.cli import verbs
     from nudgevec.errors import NudgeError, NudgeWarning
 
     try:
         silent = getattr(options, "quiet", False) or getattr(options, "json", False)
-        with warnings.catch_warnings(), progress.shown(not silent):
+        with warnings.catch_warnings(), progress.show_bars(not silent):
             warnings.simplefilter("always", NudgeWarning)
-            warnings.showwarning = _warn
-            getattr(verbs, options.verb)(options)
-    except NudgeError as error:
-        print(f"nudgevec: {error}", file=sys.stderr)
-        return 1
+            warnings.showwarning = _print_warning
+            module, _, function = options.handler.partition(":")
+            getattr(import_module(f"nudgevec.cli.{module}"), function)(options)
     except BrokenPipeError:
         sys.stderr.close()
         return 0
-    except OSError as error:
+    except (NudgeError, OSError) as error:
         print(f"nudgevec: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("nudgevec: stopped", file=sys.stderr)
+        print("nudgevec: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
         from nudgevec.stores import Address, is_store, told
 
-        # The library of a store has errors of its own.
-        place = getattr(options, "store", None) or getattr(options, "data", None) or ""
-        if not is_store(place):
+        # Client libraries of stores raise exceptions of their own.
+        url = getattr(options, "store", None) or getattr(options, "data", None) or ""
+        if not is_store(url):
             raise
-        address = Address.parse(place)
+        address = Address.parse(url)
         print(f"nudgevec: {address}: {address.hidden(told(error))}", file=sys.stderr)
         return 1
     return 0
 
 
-def _warn(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Warnings about the user's data are one line; those of libraries are for developers."""
+def _print_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Print warnings about the user's data on one line; those of libraries are for developers."""
     from nudgevec.errors import NudgeWarning
 
     if issubclass(category, NudgeWarning):
-        print(f"nudgevec: note: {message}", file=sys.stderr)
+        print(f"nudgevec: warning: {message}", file=sys.stderr)
 
 
 if __name__ == "__main__":

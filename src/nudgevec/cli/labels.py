@@ -1,4 +1,4 @@
-"""What ``nudgevec labels`` does: import, stats, export, signals."""
+"""The commands ``labels import``, ``labels stats``, ``labels export`` and ``labels signals``."""
 
 from __future__ import annotations
 
@@ -7,102 +7,123 @@ import json
 from pathlib import Path
 from typing import Any
 
+from nudgevec.cli.output import print_json
 from nudgevec.errors import InputError, OptionError
-from nudgevec.feedback import events as log_files
+from nudgevec.feedback.events import read_events
 from nudgevec.feedback.log import LabelLog
-from nudgevec.feedback.stats import stats
-from nudgevec.files import made_whole
+from nudgevec.feedback.stats import log_statistics
+from nudgevec.files import write_folder_atomically
+from nudgevec.tables import Column, print_table
 from nudgevec.text import readers
+from nudgevec.text.collection import Qrels
+from nudgevec.text.splits import SPLITS, TEST, TRAIN, VALIDATION
+
+_FILE_NAMES = {TRAIN: "train.tsv", VALIDATION: "dev.tsv", TEST: "test.tsv"}
 
 
-def import_(options: argparse.Namespace) -> None:
-    """Append the events of a file."""
+def import_events(options: argparse.Namespace) -> None:
+    """Append the events of a file to a log."""
     queries = None if options.queries is None else Path(options.queries)
     with LabelLog(options.log) as log:
-        found = log_files.events(
-            Path(options.file), log.check, source=options.source, signal=options.signal, queries=queries
+        events = list(
+            read_events(Path(options.file), log.check, source=options.source, signal=options.signal, queries=queries)
         )
-        events = list(found)
-        new = log.extend(events)
+        n_new = log.extend(events)
         total = len(log)
     if options.json:
-        print(json.dumps({"read": len(events), "new": new, "total": total}))
+        print_json({"read": len(events), "new": n_new, "total": total}, indent=None)
     else:
-        known = len(events) - new
-        print(f"{len(events):,} events read, {new:,} new, {known:,} known before; {total:,} in {options.log}")
+        n_known = len(events) - n_new
+        print(f"{len(events):,} events read, {n_new:,} new, {n_known:,} already known; {total:,} in {options.log}")
 
 
-def stats_(options: argparse.Namespace) -> None:
-    """What the log is good for."""
-    with _existing(options.log) as log:
-        documents = None if options.data is None else readers.documents(options.data).ids
-        found = stats(log, documents, half_life=options.half_life, cap=options.cap)
+def stats(options: argparse.Namespace) -> None:
+    """Show the statistics of a log."""
+    with _open_existing(options.log) as log:
+        documents = None if options.data is None else readers.read_documents(options.data).ids
+        statistics = log_statistics(log, documents, half_life=options.half_life, cap=options.cap)
     if options.json:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
-        return
-    queries = found["queries"]
-    print(f"{found['events']:,} events: " + ", ".join(f"{count:,} {name}" for name, count in found["signals"].items()))
-    print(f"{sum(queries.values()):,} queries: " + ", ".join(f"{count:,} {name}" for name, count in queries.items()))
-    spread = found["training_labels_per_document"]
-    print(
-        f"{found['documents_with_training_labels']:,} documents have training labels, {spread['median']:g} each in the "
-        f"middle, {spread['most']:,} at most"
-    )
-    if "coverage" in found:
-        print(f"{found['coverage']:.0%} of {found['documents']:,} documents are covered", end="")
-        unknown = found["labels_of_unknown_documents"]
-        print(f"; {unknown:,} labels are of documents that are not there" if unknown else "")
-    if found["expected_usefulness"] is not None:
-        print(
-            f"Of the {found['recent_held_out_queries']:,} newest queries that are not trained on, "
-            f"{found['expected_usefulness']:.0%} ask for a document with training labels: "
-            "about that share of queries can gain."
-        )
-    if found["collect_next"]:
-        print("Collect next, labels for: " + ", ".join(str(each["document"]) for each in found["collect_next"]))
+        print_json(statistics)
+    else:
+        _print_statistics(statistics)
 
 
-def export_(options: argparse.Namespace) -> None:
-    """The folded labels in BEIR's files."""
-    with _existing(options.log) as log:
-        sides = log.labels(half_life=options.half_life, cap=options.cap)
+def export(options: argparse.Namespace) -> None:
+    """Write the labels of a log in the layout of BEIR."""
+    with _open_existing(options.log) as log:
+        labels = log.labels(half_life=options.half_life, cap=options.cap)
     folder = Path(options.out)
     if folder.exists():
         raise InputError(f"{folder} exists: choose another --out")
-    names = {"train": "train", "validation": "dev", "test": "test"}
-    with made_whole(folder) as draft:
+    with write_folder_atomically(folder) as draft:
         (draft / "qrels").mkdir()
         with (draft / "queries.jsonl").open("w", encoding="utf-8") as file:
-            for query in dict.fromkeys(query for part in sides.values() for query in part):
+            for query in dict.fromkeys(query for qrels in labels.values() for query in qrels):
                 file.write(json.dumps({"_id": query, "text": query}, ensure_ascii=False) + "\n")
-        for side, part in sides.items():
-            lines = [f"{query}\t{key}\t{weight:g}" for query, grades in part.items() for key, weight in grades.items()]
-            text = "\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n"
-            (draft / "qrels" / f"{names[side]}.tsv").write_text(text, encoding="utf-8")
-    count = {side: len(part) for side, part in sides.items()}
-    print(json.dumps(count) if options.json else f"Wrote {sum(count.values()):,} queries to {folder}")
+        for split, qrels in labels.items():
+            _write_qrels(draft / "qrels" / _FILE_NAMES[split], qrels)
+    counts = {split: len(qrels) for split, qrels in labels.items()}
+    if options.json:
+        print_json(counts, indent=None)
+    else:
+        print(f"{sum(counts.values()):,} queries written to {folder}")
 
 
-def signals_(options: argparse.Namespace) -> None:
-    """Show or set what signals weigh."""
-    wanted: dict[str, float] = {}
+def signals(options: argparse.Namespace) -> None:
+    """Show or set the weights of signals."""
+    new_weights: dict[str, float] = {}
     for text in options.set:
         name, _, weight = text.partition("=")
         try:
-            wanted[name] = float(weight)
+            new_weights[name] = float(weight)
         except ValueError:
             raise OptionError(f"--set takes NAME=WEIGHT, for example click=0.3, not {text!r}") from None
-    with LabelLog(options.log) if wanted else _existing(options.log) as log:
-        log.weigh(wanted)
-        table: dict[str, Any] = log.signals
+    with LabelLog(options.log) if new_weights else _open_existing(options.log) as log:
+        log.set_weights(new_weights)
+        weights = log.weights
     if options.json:
-        print(json.dumps(table))
+        print_json(weights, indent=None)
     else:
-        for name, weight in table.items():
-            print(f"{name:14}{weight:g}")
+        rows = [(name, f"{weight:g}") for name, weight in weights.items()]
+        print_table([Column("signal", min_width=11), Column("weight", number=True)], rows)
 
 
-def _existing(path: str) -> LabelLog:
+def _open_existing(path: str) -> LabelLog:
     if not Path(path).is_file():
-        raise InputError(f"there is no label log at {path}")
+        raise InputError(f"no label log at {path}")
     return LabelLog(path)
+
+
+def _write_qrels(path: Path, qrels: Qrels) -> None:
+    lines = [f"{query}\t{key}\t{weight:g}" for query, grades in qrels.items() for key, weight in grades.items()]
+    path.write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n", encoding="utf-8")
+
+
+def _print_statistics(statistics: dict[str, Any]) -> None:
+    n_queries = sum(statistics["queries"].values())
+    print(f"{statistics['events']:,} events, {n_queries:,} queries\n")
+    signals = [(name, f"{count:,}") for name, count in statistics["signals"].items()]
+    print_table([Column("signal", min_width=11), Column("events", number=True)], signals)
+    print()
+    columns = [Column("", min_width=11), *(Column(split, number=True, min_width=6) for split in SPLITS)]
+    rows = [(name, *(f"{statistics[name][split]:,}" for split in SPLITS)) for name in ("queries", "labels")]
+    print_table(columns, rows)
+    per_document = statistics["training_labels_per_document"]
+    print(
+        f"\n{statistics['documents_with_training_labels']:,} documents have training labels (median "
+        f"{per_document['median']:g} per document, maximum {per_document['most']:,})."
+    )
+    if "coverage" in statistics:
+        print(f"{statistics['coverage']:.0%} of {statistics['documents']:,} documents are covered.")
+        if statistics["labels_of_unknown_documents"]:
+            print(f"Labels of unknown documents are ignored: {statistics['labels_of_unknown_documents']:,}.")
+    if statistics["expected_usefulness"] is not None:
+        print(
+            f"Of the {statistics['recent_held_out_queries']:,} most recent validation and test queries, "
+            f"{statistics['expected_usefulness']:.0%} have a relevant document with training labels: about this share "
+            "of future queries can improve."
+        )
+    if statistics["collect_next"]:
+        print("\nDocuments to collect labels for next")
+        suggestions = [(str(entry["document"]), f"{entry['asked_for']:,}") for entry in statistics["collect_next"]]
+        print_table([Column("document"), Column("held-out queries", number=True)], suggestions)

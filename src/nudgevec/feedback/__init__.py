@@ -1,1 +1,1 @@
-"""Where labels come from: a log of clicks and votes, and queries written by language models."""
+"""Sources of labels: a log of clicks, votes and judgements, and queries written by language models."""

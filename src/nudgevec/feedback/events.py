@@ -1,4 +1,4 @@
-"""A label log over documents from elsewhere, as a collection; and files of events to put into a log."""
+"""Files of events, and documents labelled by a label log as a collection."""
 
 from __future__ import annotations
 
@@ -16,42 +16,12 @@ from typing import Any
 from nudgevec.errors import InputError, LabelError, NudgeWarning
 from nudgevec.feedback.log import Event, LabelLog
 from nudgevec.stores import Address, is_store
-from nudgevec.text import readers
-from nudgevec.text.collection import Collection, Items, collected
-from nudgevec.text.readers import beir, qrels
-from nudgevec.text.readers.files import json_lines, numbered
+from nudgevec.text.collection import Collection, Items, make_collection
+from nudgevec.text.readers import beir, qrels, read_documents
+from nudgevec.text.readers.files import json_lines, numbered_lines
 
-
-def read(data: str, log: Path, **folding: Any) -> Collection:
-    """The documents of ``data`` with the labels of a log; ``folding`` goes to ``LabelLog.labels``."""
-    if not log.is_file():
-        raise InputError(f"there is no label log at {log}")
-    with _opened(log) as found:
-        sides, spellings = found.labels(**folding), found.spellings()
-    queries = list(dict.fromkeys(query for part in sides.values() for query in part))
-    if not queries:
-        raise LabelError(f"{log} holds no labels")
-    asked = Items(queries, [spellings[query] for query in queries])
-    where = Address.parse(data) if is_store(data) else Path(data)
-    name = where.collection or Path(where.path).stem if isinstance(where, Address) else where.resolve().name
-    kept = where if isinstance(where, Path) else str(where)
-    made = collected(name, readers.documents(data), asked, sides, kept)
-    return replace(made, labels={"labels": str(log), **folding})
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[LabelLog]:
-    """A label log; a file of events is one for the moment."""
-    if path.suffix not in (".jsonl", ".csv"):
-        with LabelLog(path) as log:
-            yield log
-        return
-    with tempfile.TemporaryDirectory() as folder, LabelLog(Path(folder) / "labels.sqlite") as log:
-        log.extend(events(path, log.check))
-        yield log
-
-
-_FIELDS = {
+# Names of the columns of an event file.
+_COLUMNS = {
     "query": ("query",),
     "document": ("document", "document_id", "doc_id", "doc"),
     "signal": ("signal",),
@@ -60,11 +30,36 @@ _FIELDS = {
     "time": ("time", "timestamp", "ts"),
     "source": ("source",),
 }
-# Later than any date in seconds: these are milliseconds.
-_MILLISECONDS = 1e11
+# Larger than any date in seconds, smaller than today's in milliseconds.
+_MAX_SECONDS = 1e11
 
 
-def events(
+def read_labelled_documents(data: str, log: Path, **options: Any) -> Collection:
+    """Read documents, with queries and labels from a label log or a file of events.
+
+    Parameters
+    ----------
+    data : str
+        Whatever ``nudgevec.text.readers.read_documents`` reads.
+    log : Path
+        A label log, or a file of events (.jsonl or .csv).
+    **options
+        Options of ``LabelLog.labels``.
+    """
+    if not log.is_file():
+        raise InputError(f"no label log at {log}")
+    with _open_log(log) as opened:
+        labels, spellings = opened.labels(**options), opened.spellings()
+    ids = list(dict.fromkeys(query for split_qrels in labels.values() for query in split_qrels))
+    if not ids:
+        raise LabelError(f"{log} contains no labels")
+    queries = Items(ids, [spellings[query] for query in ids])
+    name, source = _name_and_source(data)
+    collection = make_collection(name, read_documents(data), queries, labels, source)
+    return replace(collection, label_log={"labels": str(log), **options})
+
+
+def read_events(
     path: Path,
     check: Callable[[Event], None],
     *,
@@ -72,87 +67,119 @@ def events(
     signal: str = "judgement",
     queries: Path | None = None,
 ) -> Iterator[Event]:
-    """The events of a file: JSON Lines or CSV with the columns query, document and, if there is more to say, signal,
-    value, propensity, time, source; or qrels, whose query ids are looked up in a ``queries.jsonl``.
+    """Read the events of a file.
 
-    ``signal`` is for lines without one, ``source`` for all lines. Lines without a time that are the same are told
-    apart by their number, so that importing a file twice changes nothing and a click that came twice counts twice.
+    Equal lines without a time are told apart by their count, so that two equal clicks count twice while a file that is
+    imported twice changes nothing.
+
+    Parameters
+    ----------
+    path : Path
+        JSON Lines or CSV with the columns query and document, and optionally signal, value, propensity, time and
+        source; or a label file (qrels), whose query ids are looked up in ``queries``.
+    check : callable
+        Raises LabelError for an invalid event.
+    source : str, optional
+        Source of all events, in place of their own.
+    signal : str
+        Signal of lines that have none.
+    queries : Path, optional
+        A ``queries.jsonl`` with the texts of the queries of a label file.
     """
     if not path.is_file():
-        raise InputError(f"there is no file {path}")
-    if path.suffix in (".tsv", ".txt", ".qrels", ".trec"):
-        yield from _judgements(path, source or path.name, queries)
+        raise InputError(f"{path} is not a file")
+    if path.suffix in qrels.SUFFIXES:
+        yield from _read_qrels(path, source or path.name, queries)
         return
-    seen: Counter[Event] = Counter()
+    counts: Counter[Event] = Counter()
     unknown: set[str] = set()
-    for number, fields in json_lines(path) if path.suffix == ".jsonl" else _csv(path):
+    for number, fields in json_lines(path) if path.suffix == ".jsonl" else _csv_rows(path):
         try:
-            event = _event(fields, source, signal, unknown)
+            event = _make_event(fields, source, signal, unknown)
             if event.time == 0.0:
-                seen[event] += 1
-                event = replace(event, time=(seen[event] - 1) * 1e-6)
+                counts[event] += 1
+                event = replace(event, time=(counts[event] - 1) * 1e-6)
             check(event)
         except (LabelError, ValueError) as error:
             raise LabelError(f"{path}, line {number}: {error}") from None
         yield event
     if unknown:
-        message = f"{path}: not understood and left out: {', '.join(sorted(unknown))}; known are {', '.join(_FIELDS)}"
+        message = f"{path}: unknown columns are ignored: {', '.join(sorted(unknown))}; known are {', '.join(_COLUMNS)}"
         warnings.warn(message, NudgeWarning, stacklevel=2)
 
 
-def _event(fields: dict[str, Any], source: str | None, signal: str, unknown: set[str]) -> Event:
-    known: dict[str, Any] = {}
-    for name, names in _FIELDS.items():
-        values = [fields[each] for each in names if fields.get(each) not in (None, "")]
-        known[name] = values[0] if values else None
-    unknown |= set(fields) - {each for names in _FIELDS.values() for each in names}
+@contextmanager
+def _open_log(path: Path) -> Iterator[LabelLog]:
+    """Open a label log; a file of events is imported into a temporary one."""
+    if path.suffix not in (".jsonl", ".csv"):
+        with LabelLog(path) as log:
+            yield log
+        return
+    with tempfile.TemporaryDirectory() as folder, LabelLog(Path(folder) / "labels.sqlite") as log:
+        log.extend(read_events(path, log.check))
+        yield log
+
+
+def _name_and_source(data: str) -> tuple[str, Path | str]:
+    """Return the name of a collection, and where it is without a password."""
+    if not is_store(data):
+        path = Path(data)
+        return path.resolve().name, path
+    address = Address.parse(data)
+    return address.collection or Path(address.path).stem, str(address)
+
+
+def _make_event(fields: dict[str, Any], source: str | None, signal: str, unknown: set[str]) -> Event:
+    """Make the event of a line; column names that are not known are added to ``unknown``."""
+    values: dict[str, Any] = {}
+    for name, columns in _COLUMNS.items():
+        present = [fields[column] for column in columns if fields.get(column) not in (None, "")]
+        values[name] = present[0] if present else None
+    unknown |= set(fields) - {column for columns in _COLUMNS.values() for column in columns}
     for name in ("query", "document"):
-        if known[name] is None:
-            raise ValueError(f"there is no {name!r} in {', '.join(map(str, fields))}")
+        if values[name] is None:
+            raise ValueError(f"missing column {name!r} in {', '.join(map(str, fields))}")
     return Event(
-        query=str(known["query"]),
-        document=str(known["document"]),
-        signal=str(known["signal"] or signal),
-        value=1.0 if known["value"] is None else float(known["value"]),
-        propensity=1.0 if known["propensity"] is None else float(known["propensity"]),
-        time=_seconds(known["time"]),
-        source=source or str(known["source"] or ""),
+        query=str(values["query"]),
+        document=str(values["document"]),
+        signal=str(values["signal"] or signal),
+        value=1.0 if values["value"] is None else float(values["value"]),
+        propensity=1.0 if values["propensity"] is None else float(values["propensity"]),
+        time=_seconds(values["time"]),
+        source=source or str(values["source"] or ""),
     )
 
 
-def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
-        lines = csv.DictReader((line for _, line in numbered(file, path)), strict=True)
+        rows = csv.DictReader((line for _, line in numbered_lines(file, path)), strict=True)
         try:
-            for fields in lines:
+            for fields in rows:
                 if None in fields or None in fields.values():
-                    raise LabelError(f"{path}, line {lines.line_num}: expected {len(lines.fieldnames or ())} columns")
-                yield lines.line_num, fields
+                    raise LabelError(f"{path}, line {rows.line_num}: expected {len(rows.fieldnames or ())} columns")
+                yield rows.line_num, fields
         except csv.Error as error:
-            raise LabelError(f"{path}, line {lines.line_num}: {error}") from None
+            raise LabelError(f"{path}, line {rows.line_num}: {error}") from None
 
 
-def _judgements(path: Path, source: str, queries: Path | None) -> Iterator[Event]:
+def _read_qrels(path: Path, source: str, queries: Path | None) -> Iterator[Event]:
     if queries is None:
-        raise InputError(f"{path} names queries by id: pass --queries queries.jsonl, so that their texts are known")
-    found = beir.items(queries)
-    texts = dict(zip(found.ids, found.texts or (), strict=True))
-    judged = qrels.read_file(path)
-    unknown = {query: None for query in judged if query not in texts}
+        raise InputError(f"{path} refers to queries by id: pass their texts with --queries queries.jsonl")
+    items = beir.read_items(queries)
+    texts = dict(zip(items.ids, items.texts or (), strict=True))
+    labels = qrels.read_file(path)
+    unknown = [query for query in labels if query not in texts]
     if unknown:
-        message = (
-            f"{path}: {len(unknown)} queries are not in {queries} and are left out, for example {next(iter(unknown))!r}"
-        )
+        message = f"{path}: queries that are not in {queries} are ignored: {len(unknown)}, for example {unknown[0]!r}"
         warnings.warn(message, NudgeWarning, stacklevel=2)
-    for query, grades in judged.items():
-        if query in unknown:
-            continue
-        for document, grade in grades.items():
-            yield Event(texts[query], document, value=grade, source=source)
+    for query, grades in labels.items():
+        if query in texts:
+            for document, grade in grades.items():
+                yield Event(texts[query], document, value=grade, source=source)
 
 
 def _seconds(time: Any) -> float:
-    """Seconds since 1970, from a number or an ISO date (in UTC, if it does not say otherwise)."""
+    """Convert a number or an ISO date (in UTC unless it has a time zone) to seconds since 1970; None is 0."""
     if time is None:
         return 0.0
     try:
@@ -160,6 +187,6 @@ def _seconds(time: Any) -> float:
     except ValueError:
         moment = datetime.fromisoformat(str(time))
         seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    if seconds > _MILLISECONDS:
-        raise ValueError(f"the time {time} is too late: times are in seconds since 1970, not in milliseconds")
+    if seconds > _MAX_SECONDS:
+        raise ValueError(f"time {time} is too large: times are in seconds since 1970, not in milliseconds")
     return seconds

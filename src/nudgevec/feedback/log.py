@@ -1,13 +1,8 @@
-"""The label log: what people did with search results, appended as it happens, folded into labels when tuning.
+"""The label log: user feedback on search results, stored as events and aggregated into labels for tuning.
 
-The log is one SQLite file: part of Python, safe for many processes at once, and small appends are what it is good at
-(a columnar table would write a new version per event). An event is on its way to the disk when ``add`` returns: the
-death of the process loses nothing, a power cut at most the last moments.
-
-Folding turns events into weights. An event weighs what its signal does (a table the user can edit) times its value,
-divided by its propensity (how likely the document was to be seen at its position), and halves with every half-life.
-Spellings of one query are one query, votes for and against are added up, and no source can give a document more than
-the cap.
+The log is one SQLite file. SQLite is part of Python, many processes can write at once, and appending one event is
+cheap. ``add`` returns when the event is in the file: killing the process loses nothing, a power failure at most the
+last moments.
 """
 
 from __future__ import annotations
@@ -25,9 +20,9 @@ from typing import Any, Self
 
 from nudgevec.errors import LabelError, OptionError
 from nudgevec.text.collection import Qrels
-from nudgevec.text.splits import SIDES, TEST, normalised, side
+from nudgevec.text.splits import SPLITS, TEST, normalise, split_of
 
-SIGNALS = {
+DEFAULT_WEIGHTS = {
     "judgement": 1.0,
     "click": 0.3,
     "purchase": 2.0,
@@ -36,9 +31,11 @@ SIGNALS = {
     "synthetic": 0.5,
 }
 SYNTHETIC = "synthetic"
-# One event counts at most this many times over because it was unlikely to be seen.
-_LEAST_PROPENSITY = 0.05
-_TOMORROW = 86400.0
+"""Signal and source of generated queries. They never become test queries."""
+
+# Bounds the weight of an event whose document was very unlikely to be seen.
+_MIN_PROPENSITY = 0.05
+_DAY = 86400.0
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS events (
@@ -49,11 +46,35 @@ CREATE TABLE IF NOT EXISTS events (
 CREATE TABLE IF NOT EXISTS done (mark TEXT, document TEXT, PRIMARY KEY (mark, document)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS signals (name TEXT PRIMARY KEY, weight REAL NOT NULL) WITHOUT ROWID;
 """
+_INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
 @dataclass(frozen=True)
 class Event:
-    """One thing somebody did: for this query, this document got this signal."""
+    """One piece of feedback: a document received a signal for a query.
+
+    Attributes
+    ----------
+    query : str
+        Text of the query.
+    document : str
+        Id of the document.
+    signal : str
+        Kind of feedback, for example "click" or "thumbs_down"; ``LabelLog.weights`` lists them.
+    value : float
+        Factor of the signal's weight, for example the grade of a judgement.
+    propensity : float
+        Probability that the document was seen at its position, above 0 and at most 1.
+    time : float
+        Seconds since 1970; 0 if unknown.
+    source : str
+        Where the event comes from, for example a client or a file.
+
+    Examples
+    --------
+    >>> Event("reset password", "faq-7", "click").value
+    1.0
+    """
 
     query: str
     document: str
@@ -65,34 +86,56 @@ class Event:
 
 
 class LabelLog:
-    """An append-only log of events in one file.
+    """An append-only log of events in one SQLite file.
 
+    Events that are equal but for their propensity are stored once.
+
+    Parameters
+    ----------
+    path : str or path
+        The file; it is created if it does not exist.
+
+    Raises
+    ------
+    LabelError
+        If the file exists and is not a label log.
+
+    Examples
+    --------
     >>> import tempfile
     >>> log = LabelLog(tempfile.mkdtemp() + "/labels.sqlite")
     >>> log.add("reset my password", "faq-7", "click", source="web")
     >>> log.add("Reset  my PASSWORD", "faq-7", "thumbs_up", source="web")
-    >>> [len(part) for part in log.labels().values()]
-    [1, 0, 0]
+    >>> len(log), [len(labels) for labels in log.labels().values()]
+    (2, [1, 0, 0])
+    >>> log.close()
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         try:
-            self.lock = threading.RLock()
-            self.file = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
-            self.file.execute("PRAGMA journal_mode = WAL")
-            self.file.execute("PRAGMA synchronous = NORMAL")
-            self.file.executescript(_SCHEMA)
-            with self._at_once():
-                if not self.file.execute("SELECT 1 FROM signals LIMIT 1").fetchone():
-                    self.file.executemany("INSERT OR IGNORE INTO signals VALUES (?, ?)", SIGNALS.items())
+            self._lock = threading.RLock()
+            self._connection = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.executescript(_SCHEMA)
+            with self._transaction():
+                if not self._connection.execute("SELECT 1 FROM signals LIMIT 1").fetchone():
+                    self._connection.executemany("INSERT OR IGNORE INTO signals VALUES (?, ?)", DEFAULT_WEIGHTS.items())
         except sqlite3.Error as error:
             raise LabelError(f"{self.path} cannot be opened as a label log: {error}") from None
-        self._signals = self.signals
+        self._known_weights = self.weights
 
     def close(self) -> None:
-        """Let go of the file."""
-        self.file.close()
+        """Close the file. A ``with`` block does so at its end.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with LabelLog(tempfile.mkdtemp() + "/labels.sqlite") as log:
+        ...     log.add("reset my password", "faq-7")
+        """
+        self._connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -101,7 +144,11 @@ class LabelLog:
         self.close()
 
     def __len__(self) -> int:
-        return int(self.file.execute("SELECT COUNT(*) FROM events").fetchone()[0])
+        return int(self._connection.execute("SELECT COUNT(*) FROM events").fetchone()[0])
+
+    def __iter__(self) -> Iterator[Event]:
+        columns = "query, document, signal, value, propensity, time, source"
+        return (Event(*row) for row in self._connection.execute(f"SELECT {columns} FROM events ORDER BY rowid"))
 
     def add(
         self,
@@ -114,150 +161,272 @@ class LabelLog:
         time: float | None = None,
         source: str = "",
     ) -> None:
-        """Append one event. When this returns, the event outlives the process."""
+        """Append one event. It outlives the process once this method returns.
+
+        Parameters
+        ----------
+        query, document, signal, value, propensity, source
+            See ``Event``.
+        time : float, optional
+            Seconds since 1970; now by default.
+
+        Raises
+        ------
+        LabelError
+            If the event is invalid; see ``check``.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with LabelLog(tempfile.mkdtemp() + "/labels.sqlite") as log:
+        ...     log.add("reset my password", "faq-7", "thumbs_up", source="web")
+        ...     [event.document for event in log]
+        ['faq-7']
+        """
         event = Event(query, document, signal, value, propensity, clock.time() if time is None else time, source)
         self.check(event)
-        with self.lock:
-            self.file.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", _row(event))
+        with self._lock:
+            self._connection.execute(_INSERT, _row(event))
 
-    def extend(self, events: Iterable[Event], done: tuple[str, Iterable[str]] | None = None) -> int:
-        """Append many events, all or none of them; returns how many were new.
+    def extend(self, events: Iterable[Event], completed: tuple[str, Iterable[str]] | None = None) -> int:
+        """Append many events in one transaction: all of them, or none if one is invalid.
 
-        ``done`` notes in the same breath that some task (a mark) is done with these documents.
+        Parameters
+        ----------
+        events : iterable of Event
+        completed : (str, iterable of str), optional
+            A task and documents to mark as completed in the same transaction.
+
+        Returns
+        -------
+        int
+            Number of events that were not in the log before.
+
+        Raises
+        ------
+        LabelError
+            If an event is invalid; see ``check``.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with LabelLog(tempfile.mkdtemp() + "/labels.sqlite") as log:
+        ...     log.extend([Event("reset my password", "faq-7")]), log.extend([Event("reset my password", "faq-7")])
+        (1, 0)
         """
-        new = 0
-        with self._at_once():
+        n_new = 0
+        with self._transaction():
             for event in events:
                 self.check(event)
-                new += self.file.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", _row(event)).rowcount
-            if done is not None:
-                noted = ((done[0], document) for document in done[1])
-                self.file.executemany("INSERT OR IGNORE INTO done VALUES (?, ?)", noted)
-        return new
+                n_new += self._connection.execute(_INSERT, _row(event)).rowcount
+            if completed is not None:
+                rows = ((completed[0], document) for document in completed[1])
+                self._connection.executemany("INSERT OR IGNORE INTO done VALUES (?, ?)", rows)
+        return n_new
 
-    def done(self, mark: str) -> set[str]:
-        """The documents that a task is done with."""
-        return {row[0] for row in self.file.execute("SELECT document FROM done WHERE mark = ?", (mark,))}
+    def completed(self, task: str) -> set[str]:
+        """Return the documents that are marked as completed for a task.
 
-    def __iter__(self) -> Iterator[Event]:
-        columns = "query, document, signal, value, propensity, time, source"
-        return (Event(*row) for row in self.file.execute(f"SELECT {columns} FROM events ORDER BY rowid"))
+        Examples
+        --------
+        >>> import tempfile
+        >>> with LabelLog(tempfile.mkdtemp() + "/labels.sqlite") as log:
+        ...     _ = log.extend([], completed=("generate queries", ["faq-7"]))
+        ...     log.completed("generate queries")
+        {'faq-7'}
+        """
+        return {row[0] for row in self._connection.execute("SELECT document FROM done WHERE mark = ?", (task,))}
 
     @property
-    def signals(self) -> dict[str, float]:
-        """What each signal weighs."""
-        return dict(self.file.execute("SELECT name, weight FROM signals ORDER BY name"))
+    def weights(self) -> dict[str, float]:
+        """Weight of each signal."""
+        return dict(self._connection.execute("SELECT name, weight FROM signals ORDER BY name"))
 
-    def weigh(self, signals: Mapping[str, float]) -> None:
-        """Set what signals weigh. Nothing that was logged changes, only what it counts for."""
-        for name, weight in signals.items():
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """Set the weights of signals, known or new. Events that are in the log already count with the new weights.
+
+        Parameters
+        ----------
+        weights : dict of str to float
+            Weight by signal; signals that are not named keep theirs.
+
+        Raises
+        ------
+        OptionError
+            If a weight is not finite.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with LabelLog(tempfile.mkdtemp() + "/labels.sqlite") as log:
+        ...     log.set_weights({"click": 0.2, "hover": 0.1})
+        ...     log.weights["hover"]
+        0.1
+        """
+        for name, weight in weights.items():
             if not isfinite(weight):
-                raise OptionError(f"the weight of {name!r} must be a number, not {weight!r}")
-        with self._at_once():
-            self.file.executemany("INSERT OR REPLACE INTO signals VALUES (?, ?)", signals.items())
+                raise OptionError(f"the weight of {name!r} must be a finite number, not {weight!r}")
+        with self._transaction():
+            self._connection.executemany("INSERT OR REPLACE INTO signals VALUES (?, ?)", weights.items())
 
     def labels(
         self, *, half_life: float | None = None, cap: float | None = None, now: float | None = None, seed: int = 0
     ) -> dict[str, Qrels]:
-        """The events as labels by side: normalised query -> document -> weight.
+        """Aggregate the events into labels.
 
-        half_life : days after which an event counts half; for ever by default, and where its time is not known.
-        cap : the most that one source can give to one document on one side, for or against; no limit by default.
-        now : seconds since 1970, for the half-life; the time of the last event by default, so that the same log gives
-            the same labels tomorrow.
+        The weight of an event is the weight of its signal times its value, divided by its propensity (at least 0.05).
+        Weights of events with the same query and document add up. Queries that differ in case, white space or Unicode
+        form are one query.
 
-        The side of a query follows from its text alone (``split.side``). Synthetic events never reach the test side.
+        Parameters
+        ----------
+        half_life : float, optional
+            Days after which the weight of an event halves. Events without a time keep their weight.
+        cap : float, optional
+            Largest total weight, positive and negative, that one source can give to one document within a split.
+        now : float, optional
+            Time for ``half_life`` in seconds since 1970; that of the last event by default, so that the labels of a log
+            do not change from day to day.
+        seed : int
+            Seed of the split.
+
+        Returns
+        -------
+        dict of str to dict
+            For "train", "validation" and "test": normalised query -> document -> weight. The split follows from the
+            text of the query (``nudgevec.text.splits``); synthetic events never enter the test split.
+
+        Raises
+        ------
+        OptionError
+            If ``half_life`` or ``cap`` is not positive.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with LabelLog(tempfile.mkdtemp() + "/labels.sqlite") as log:
+        ...     log.add("reset my password", "faq-7", "click", propensity=0.5)
+        ...     log.labels()["train"]
+        {'reset my password': {'faq-7': 0.6}}
         """
         if (half_life is not None and not half_life > 0) or (cap is not None and not cap > 0):
-            raise OptionError("half_life and cap must be above 0")
-        weighed: dict[str, list[tuple[str, Event, float]]] = {name: [] for name in SIDES}
-        known: dict[str, tuple[str, str]] = {}
-        for event, weight in self._weighed(half_life, now):
-            if event.query not in known:
-                key = normalised(event.query)
-                known[event.query] = key, side(key, seed)
-            key, where = known[event.query]
-            if where != TEST or SYNTHETIC not in (event.signal, event.source):
-                weighed[where].append((key, event, weight))
-        parts: dict[str, Qrels] = {name: {} for name in SIDES}
-        for name, events in weighed.items():
-            for key, event, weight in events if cap is None else _capped(events, cap):
-                grades = parts[name].setdefault(key, {})
+            raise OptionError("half_life and cap must be greater than 0")
+        by_split = self._weighted_events(half_life, now, seed)
+        labels: dict[str, Qrels] = {split: {} for split in SPLITS}
+        for split, events in by_split.items():
+            for query, event, weight in events if cap is None else _capped(events, cap):
+                grades = labels[split].setdefault(query, {})
                 grades[event.document] = grades.get(event.document, 0.0) + weight
-        return {
-            name: {
-                query: kept
-                for query, grades in part.items()
-                if (kept := {key: round(weight, 12) for key, weight in grades.items() if abs(weight) > 1e-9})
-            }
-            for name, part in parts.items()
-        }
+        return {split: _without_zeros(qrels) for split, qrels in labels.items()}
 
     def spellings(self) -> dict[str, str]:
-        """The latest spelling of every query, by its normalised form."""
-        return {normalised(event.query): event.query for event in sorted(self, key=lambda event: event.time)}
+        """Return the latest spelling of every query, by its normalised form.
 
-    def _weighed(self, half_life: float | None, now: float | None) -> Iterator[tuple[Event, float]]:
-        table = self.signals
-        if now is None:
-            now = self.file.execute("SELECT MAX(time) FROM events").fetchone()[0] or 0.0
-        for event in self:
-            weight = table[event.signal] * event.value / max(event.propensity, _LEAST_PROPENSITY)
-            if half_life is not None and event.time >= 1:
-                weight *= 0.5 ** (max(0.0, now - event.time) / (86400 * half_life))
-            yield event, weight
+        Examples
+        --------
+        >>> import tempfile
+        >>> with LabelLog(tempfile.mkdtemp() + "/labels.sqlite") as log:
+        ...     log.add("Reset my  PASSWORD", "faq-7")
+        ...     log.spellings()
+        {'reset my password': 'Reset my  PASSWORD'}
+        """
+        return {normalise(event.query): event.query for event in sorted(self, key=lambda event: event.time)}
 
     def check(self, event: Event) -> None:
-        """Refuse an event that makes no sense."""
-        if not isinstance(event.query, str) or not normalised(event.query):
-            raise LabelError("an event needs the text of its query")
+        """Raise LabelError for an event that cannot be added.
+
+        Parameters
+        ----------
+        event : Event
+
+        Raises
+        ------
+        LabelError
+            If the query or document is empty, the signal has no weight, a number is not finite, the time is in the
+            future, or the propensity is not a probability above 0.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with LabelLog(tempfile.mkdtemp() + "/labels.sqlite") as log:
+        ...     log.check(Event("reset my password", ""))
+        Traceback (most recent call last):
+        nudgevec.errors.LabelError: the event of query 'reset my password' has no document id
+        """
+        if not isinstance(event.query, str) or not normalise(event.query):
+            raise LabelError("the event has no query text")
         if not isinstance(event.document, str) or not event.document:
-            raise LabelError(f"the event of query {event.query!r} needs the id of a document")
-        if event.signal not in self._signals:
-            self._signals = self.signals  # somebody may have added one
-        if event.signal not in self._signals:
+            raise LabelError(f"the event of query {event.query!r} has no document id")
+        if event.signal not in self._known_weights:
+            self._known_weights = self.weights  # another process may have added the signal
+        if event.signal not in self._known_weights:
             raise LabelError(
-                f"unknown signal {event.signal!r}: use one of {', '.join(self._signals)}, or give it a weight first "
-                "(nudgevec labels signals LOG --set NAME=WEIGHT)"
+                f"unknown signal {event.signal!r}: use one of {', '.join(self._known_weights)}, or set a weight for it "
+                "first (nudgevec labels signals LOG --set NAME=WEIGHT)"
             )
         numbers = event.value, event.propensity, event.time
         if not all(isinstance(number, (int, float)) and isfinite(number) for number in numbers):
-            raise LabelError(f"value, propensity and time must be numbers: {event}")
-        if event.time > clock.time() + _TOMORROW:
+            raise LabelError(f"value, propensity and time must be finite numbers: {event}")
+        if event.time > clock.time() + _DAY:
             raise LabelError(f"the time {event.time} is in the future: times are in seconds since 1970")
         if not 0 < event.propensity <= 1:
-            raise LabelError(f"a propensity is a probability above 0 and at most 1, not {event.propensity}")
+            raise LabelError(f"propensity must be a probability greater than 0 and at most 1, not {event.propensity}")
+
+    def _weighted_events(
+        self, half_life: float | None, now: float | None, seed: int
+    ) -> dict[str, list[tuple[str, Event, float]]]:
+        """Return (normalised query, event, weight) of every event that counts, by split."""
+        weights = self.weights
+        if now is None:
+            now = self._connection.execute("SELECT MAX(time) FROM events").fetchone()[0] or 0.0
+        by_split: dict[str, list[tuple[str, Event, float]]] = {split: [] for split in SPLITS}
+        known: dict[str, tuple[str, str]] = {}
+        for event in self:
+            if event.query not in known:
+                query = normalise(event.query)
+                known[event.query] = query, split_of(query, seed)
+            query, split = known[event.query]
+            if split == TEST and SYNTHETIC in (event.signal, event.source):
+                continue
+            weight = weights[event.signal] * event.value / max(event.propensity, _MIN_PROPENSITY)
+            # Events without a time have small times that only tell them apart; see ``read_events``.
+            if half_life is not None and event.time >= 1:
+                weight *= 0.5 ** (max(0.0, now - event.time) / (_DAY * half_life))
+            by_split[split].append((query, event, weight))
+        return by_split
 
     @contextmanager
-    def _at_once(self) -> Iterator[None]:
-        with self.lock:
-            self.file.execute("BEGIN IMMEDIATE")
+    def _transaction(self) -> Iterator[None]:
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
             except BaseException:
-                self.file.execute("ROLLBACK")
+                self._connection.execute("ROLLBACK")
                 raise
-            self.file.execute("COMMIT")
+            self._connection.execute("COMMIT")
 
 
 def _row(event: Event) -> tuple[Any, ...]:
-    return (
-        event.query,
-        event.document,
-        event.signal,
-        float(event.value),
-        float(event.propensity),
-        float(event.time),
-        event.source,
-    )
+    numbers = float(event.value), float(event.propensity), float(event.time)
+    return event.query, event.document, event.signal, *numbers, event.source
 
 
 def _capped(events: list[tuple[str, Event, float]], cap: float) -> Iterator[tuple[str, Event, float]]:
-    """Scale down what a source gives to a document where it is more than the cap."""
-    given: dict[tuple[str, str], float] = {}
+    """Scale down the events of a source for a document whose absolute weights add up to more than the cap."""
+    totals: dict[tuple[str, str], float] = {}
     for _, event, weight in events:
         pair = event.source, event.document
-        given[pair] = given.get(pair, 0.0) + abs(weight)
-    for key, event, weight in events:
-        total = given[event.source, event.document]
-        yield key, event, weight * min(1.0, cap / total) if total > 0 else weight
+        totals[pair] = totals.get(pair, 0.0) + abs(weight)
+    for query, event, weight in events:
+        total = totals[event.source, event.document]
+        yield query, event, weight * min(1.0, cap / total) if total > 0 else weight
+
+
+def _without_zeros(qrels: Qrels) -> Qrels:
+    """Drop labels whose weights cancel out, and round away the noise of the sums."""
+    rounded = {
+        query: {document: round(weight, 12) for document, weight in grades.items() if abs(weight) > 1e-9}
+        for query, grades in qrels.items()
+    }
+    return {query: grades for query, grades in rounded.items() if grades}

@@ -1,4 +1,4 @@
-"""What a label log is good for: how much of a corpus it covers, how useful it will be, and what to collect next."""
+"""Statistics of a label log: how much of a corpus it covers, how useful it is expected to be, what to collect next."""
 
 from __future__ import annotations
 
@@ -9,59 +9,77 @@ from typing import Any
 import numpy as np
 
 from nudgevec.feedback.log import LabelLog
-from nudgevec.text.splits import SIDES, TRAIN, normalised
+from nudgevec.text.collection import Qrels
+from nudgevec.text.splits import SPLITS, TRAIN, normalise
 
-# The newest queries, by their last event, stand for those to come.
-_RECENT = 0.2
-_NEXT = 10
+# Share of the held-out queries, the newest by their last event, that stands for future queries.
+_RECENT_SHARE = 0.2
+_N_SUGGESTIONS = 10
 
 
-def stats(log: LabelLog, documents: Ids[str] | None = None, **folding: Any) -> dict[str, Any]:
-    """Figures about a log; with the ids of a corpus, also how much of it is covered."""
-    sides = log.labels(**folding)
-    unknown = 0
-    if documents is not None:
-        known = set(documents)
-        unknown = sum(key not in known for part in sides.values() for grades in part.values() for key in grades)
-        sides = {
-            name: {query: {key: grades[key] for key in grades if key in known} for query, grades in part.items()}
-            for name, part in sides.items()
-        }
-    signals = Counter(event.signal for event in log)
-    last: dict[str, float] = {}
-    for event in log:
-        key = normalised(event.query)
-        last[key] = max(last.get(key, event.time), event.time)
-    trained = Counter(key for grades in sides[TRAIN].values() for key, weight in grades.items() if weight > 0)
-    # Queries that are not trained on ask for what future queries will ask for.
-    wanted = {
-        query: [key for key, weight in grades.items() if weight > 0]
-        for name in SIDES
-        if name != TRAIN
-        for query, grades in sides[name].items()
+def log_statistics(log: LabelLog, documents: Ids[str] | None = None, **options: Any) -> dict[str, Any]:
+    """Return statistics of a label log.
+
+    Parameters
+    ----------
+    log : LabelLog
+    documents : collection of str, optional
+        The ids of a corpus, to measure how much of it is covered. Labels of other documents are then ignored.
+    **options
+        Options of ``LabelLog.labels``.
+    """
+    labels = log.labels(**options)
+    n_unknown = 0
+    known = None if documents is None else set(documents)
+    if known is not None:
+        n_unknown = sum(key not in known for qrels in labels.values() for grades in qrels.values() for key in grades)
+        labels = {split: _restrict(qrels, known) for split, qrels in labels.items()}
+    n_training_labels = Counter(
+        key for grades in labels[TRAIN].values() for key, weight in grades.items() if weight > 0
+    )
+    # The relevant documents of queries that are not trained on: what future queries are likely to ask for.
+    held_out = {
+        query: relevant
+        for split in SPLITS
+        if split != TRAIN
+        for query, grades in labels[split].items()
+        if (relevant := [key for key, weight in grades.items() if weight > 0])
     }
-    wanted = {query: keys for query, keys in wanted.items() if keys}
-    newest = sorted(wanted, key=lambda query: (-last[query], query))
-    recent = newest[: max(1, round(_RECENT * len(newest)))] if newest else []
-    useful = [query for query in recent if any(key in trained for key in wanted[query])]
-    missing = Counter(key for query in wanted for key in wanted[query] if key not in trained)
-    per_document = np.array(list(trained.values()) or [0])
-    found: dict[str, Any] = {
+    recent = _most_recent(log, list(held_out))
+    useful = [query for query in recent if any(key in n_training_labels for key in held_out[query])]
+    missing = Counter(key for relevant in held_out.values() for key in relevant if key not in n_training_labels)
+    per_document = np.array(list(n_training_labels.values()) or [0])
+    signals = Counter(event.signal for event in log)
+    statistics: dict[str, Any] = {
         "events": sum(signals.values()),
         "signals": dict(signals.most_common()),
-        "queries": {name: len(sides[name]) for name in SIDES},
-        "labels": {name: sum(map(len, sides[name].values())) for name in SIDES},
-        "documents_with_training_labels": len(trained),
-        "training_labels_per_document": {
-            "median": float(np.median(per_document)),
-            "most": int(per_document.max()),
-        },
+        "queries": {split: len(labels[split]) for split in SPLITS},
+        "labels": {split: sum(map(len, labels[split].values())) for split in SPLITS},
+        "documents_with_training_labels": len(n_training_labels),
+        "training_labels_per_document": {"median": float(np.median(per_document)), "most": int(per_document.max())},
         "recent_held_out_queries": len(recent),
         "expected_usefulness": len(useful) / len(recent) if recent else None,
-        "collect_next": [{"document": key, "asked_for": count} for key, count in missing.most_common(_NEXT)],
+        "collect_next": [{"document": key, "asked_for": count} for key, count in missing.most_common(_N_SUGGESTIONS)],
     }
-    if documents is not None:
-        found["documents"] = len(known)
-        found["coverage"] = len(trained) / max(1, len(known))
-        found["labels_of_unknown_documents"] = unknown
-    return found
+    if known is not None:
+        statistics["documents"] = len(known)
+        statistics["coverage"] = len(n_training_labels) / max(1, len(known))
+        statistics["labels_of_unknown_documents"] = n_unknown
+    return statistics
+
+
+def _restrict(qrels: Qrels, documents: set[str]) -> Qrels:
+    """Keep the labels of these documents; queries stay, even without labels."""
+    return {query: {key: grades[key] for key in grades if key in documents} for query, grades in qrels.items()}
+
+
+def _most_recent(log: LabelLog, queries: list[str]) -> list[str]:
+    """Return the queries with the latest events."""
+    if not queries:
+        return []
+    last_event: dict[str, float] = {}
+    for event in log:
+        key = normalise(event.query)
+        last_event[key] = max(last_event.get(key, event.time), event.time)
+    newest = sorted(queries, key=lambda query: (-last_event[query], query))
+    return newest[: max(1, round(_RECENT_SHARE * len(newest)))]

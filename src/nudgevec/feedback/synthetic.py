@@ -1,8 +1,8 @@
-"""Queries for documents that nobody has asked for yet, written by a language model behind any OpenAI-compatible server.
+"""Queries for documents without labels, written by a language model on an OpenAI-compatible server.
 
-A query is kept only if its document is found with it among the first k (round trip), and if no such query is known. It
-goes into the label log as ``synthetic``, which is never tested on. Each document is noted when it is done, so a run
-that was stopped goes on where it was.
+A query is kept if it is new and retrieves its document among the first k results (a round trip). It is logged with the
+signal ``synthetic``, which is never tested on. Completed documents are marked in the log, so that an interrupted run
+can be resumed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from nudgevec.corpus import ArrayCorpus, Reader
 from nudgevec.engines import pick
 from nudgevec.errors import OptionError, RemoteError
 from nudgevec.feedback.log import SYNTHETIC, Event, LabelLog
-from nudgevec.http import post, shown
-from nudgevec.text.splits import normalised
+from nudgevec.http import post_json, public_url
+from nudgevec.text.splits import normalise
 
 PROMPT = """Below is a document from a collection that people search. Write {n} different search queries in {language}
 that somebody would type who needs exactly this document. Write them as people do: short, in their own words, not
@@ -32,70 +32,102 @@ copied from the document. One query per line, nothing else.
 Document:
 {document}
 """
-# A token of English is about four characters; a query has about a dozen tokens.
-_CHARACTERS = 4
-_QUERY_TOKENS = 12
-_LONGEST = 6000
-_TOGETHER = 16
+BATCH_SIZE = 16
+"""Number of documents whose queries are checked and logged together."""
+
+# Rough figures for the estimate of costs: English has about four characters per token, a query about twelve tokens.
+_CHARACTERS_PER_TOKEN = 4
+_TOKENS_PER_QUERY = 12
+_MAX_CHARACTERS = 6000
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is going to be asked."""
+    """What to request from the language model.
+
+    Attributes
+    ----------
+    url : str
+        Address of the server, for example ``http://localhost:8000/v1``.
+    model : str
+        Name of the model.
+    per_document : int
+        Number of queries per document and language.
+    languages : sequence of str
+    prompt : str
+        Template with ``{document}``, and optionally ``{n}`` and ``{language}``.
+    top : int
+        A query is kept if its document is among this many first results.
+    """
 
     url: str
     model: str
-    each: int = 3
+    per_document: int = 3
     languages: Sequence[str] = ("English",)
     prompt: str = PROMPT
     top: int = 10
 
     def __post_init__(self) -> None:
         if "{document}" not in self.prompt:
-            raise OptionError("the prompt has no place for the {document}")
-        if self.each < 1 or self.top < 1 or not self.languages:
-            raise OptionError("ask for at least one query per document, in one language, found among the first one")
+            raise OptionError("the prompt has no placeholder {document}")
+        if self.per_document < 1 or self.top < 1 or not self.languages:
+            raise OptionError("the number of queries per document, of languages and of results must be at least 1")
 
-    def text(self, document: str, language: str) -> str:
-        """The prompt for one document."""
-        words = {"{n}": str(self.each), "{language}": language, "{document}": document[:_LONGEST]}
-        return re.sub(r"\{(n|language|document)\}", lambda found: words[found[0]], self.prompt)
+    def prompt_for(self, document: str, language: str) -> str:
+        """Fill the template for one document."""
+        values = {"{n}": str(self.per_document), "{language}": language, "{document}": document[:_MAX_CHARACTERS]}
+        return re.sub(r"\{(n|language|document)\}", lambda match: values[match[0]], self.prompt)
 
     @property
-    def mark(self) -> str:
-        """What a document is noted under: another prompt or model asks again."""
-        parts = (self.model, str(self.each), *self.languages, self.prompt)
+    def task(self) -> str:
+        """Identifies completed documents in the log; another prompt or model is another task."""
+        parts = (self.model, str(self.per_document), *self.languages, self.prompt)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 @dataclass
 class Outcome:
-    """What came of it."""
+    """Counts of a run of ``synthesize``.
+
+    Attributes
+    ----------
+    documents : int
+        Documents that were sent to the model.
+    written : int
+        Queries that the model wrote: the sum of ``known``, ``lost`` and ``kept``.
+    known : int
+        Queries that were in the log already, or were written twice.
+    lost : int
+        Queries that do not retrieve their document.
+    kept : int
+        Queries that were added to the log.
+    examples : list of (str, str)
+        Documents with one of their queries.
+    """
 
     documents: int = 0
     written: int = 0
     known: int = 0
     lost: int = 0
-    """Queries that did not lead back to their document."""
     kept: int = 0
     examples: list[tuple[str, str]] = field(default_factory=list)
 
 
-def without_labels(log: LabelLog, ids: Sequence[str], plan: Plan) -> list[int]:
-    """The documents nobody has asked for, and that are not done yet."""
-    weights = log.signals
-    asked = {event.document for event in log if event.value * weights[event.signal] > 0}
-    done = log.done(plan.mark)
-    return [place for place, key in enumerate(ids) if key not in asked and key not in done]
+def documents_without_labels(log: LabelLog, ids: Sequence[str], plan: Plan) -> list[int]:
+    """Return the rows of documents that have no positive event and are not completed yet."""
+    weights = log.weights
+    labelled = {event.document for event in log if event.value * weights[event.signal] > 0}
+    completed = log.completed(plan.task)
+    return [row for row, key in enumerate(ids) if key not in labelled and key not in completed]
 
 
 def estimate(plan: Plan, texts: Sequence[str]) -> dict[str, int]:
-    """Requests and tokens of a plan, roughly."""
-    asked = [len(plan.text(text, language)) for text in texts for language in plan.languages]
+    """Estimate the number of requests and tokens for these documents."""
+    lengths = [len(plan.prompt_for(text, language)) for text in texts for language in plan.languages]
     return {
-        "requests": len(asked),
-        "input_tokens": sum(asked) // _CHARACTERS,
-        "output_tokens": len(asked) * plan.each * _QUERY_TOKENS,
+        "requests": len(lengths),
+        "input_tokens": sum(lengths) // _CHARACTERS_PER_TOKEN,
+        "output_tokens": len(lengths) * plan.per_document * _TOKENS_PER_QUERY,
     }
 
 
@@ -106,79 +138,90 @@ def synthesize(
     texts: Sequence[str],
     vectors: Array,
     embed: Callable[[list[str]], Array],
-    chosen: Sequence[int],
+    rows: Sequence[int],
 ) -> Outcome:
-    """Ask for queries for the chosen documents, and log those that hold."""
-    outcome = Outcome()
-    known = {normalised(event.query) for event in log}
-    usable = np.flatnonzero(vectors.any(axis=1))
-    reader = Reader(ArrayCorpus(vectors[usable]))
+    """Request queries for some documents, and log those that pass the round trip.
 
-    def keep(pairs: list[tuple[int, str]], asked: list[int]) -> None:
-        """Log what holds of the answers."""
-        outcome.documents += len(asked)
+    Parameters
+    ----------
+    plan : Plan
+    log : LabelLog
+    ids, texts, vectors : sequences
+        All documents of the collection.
+    embed : callable
+        Returns the vectors of queries.
+    rows : sequence of int
+        The documents to request queries for.
+    """
+    outcome = Outcome()
+    known = {normalise(event.query) for event in log}
+    non_zero = np.flatnonzero(vectors.any(axis=1))
+    reader = Reader(ArrayCorpus(vectors[non_zero]))
+
+    def keep(pairs: list[tuple[int, str]], completed: list[int]) -> None:
+        outcome.documents += len(completed)
         outcome.written += len(pairs)
-        fresh = []
-        for place, query in pairs:
-            if normalised(query) in known:
+        new = []
+        for row, query in pairs:
+            if normalise(query) in known:
                 outcome.known += 1
                 continue
-            known.add(normalised(query))
-            fresh.append((place, query))
-        kept = _round_trip(fresh, reader, usable, embed, plan.top)
-        outcome.lost += len(fresh) - len(kept)
+            known.add(normalise(query))
+            new.append((row, query))
+        kept = _round_trip(new, reader, non_zero, embed, plan.top)
+        outcome.lost += len(new) - len(kept)
         outcome.kept += len(kept)
-        outcome.examples += [(ids[place], query) for place, query in kept[:1]]
+        outcome.examples += [(ids[row], query) for row, query in kept[:1]]
         now = time.time()
-        events = [Event(query, ids[place], SYNTHETIC, time=now, source=SYNTHETIC) for place, query in kept]
-        log.extend(events, done=(plan.mark, [ids[place] for place in asked]))
+        events = [Event(query, ids[row], SYNTHETIC, time=now, source=SYNTHETIC) for row, query in kept]
+        log.extend(events, completed=(plan.task, [ids[row] for row in completed]))
 
-    with progress.bar("asking for queries", len(chosen)) as bar:
-        for start in range(0, len(chosen), _TOGETHER):
+    with progress.bar("requesting queries", len(rows)) as bar:
+        for start in range(0, len(rows), BATCH_SIZE):
             pairs: list[tuple[int, str]] = []
-            asked: list[int] = []
+            completed: list[int] = []
             try:
-                for place in chosen[start : start + _TOGETHER]:
-                    pairs += [(place, query) for query in _ask(plan, texts[place])]
-                    asked.append(place)
+                for row in rows[start : start + BATCH_SIZE]:
+                    pairs += [(row, query) for query in _request_queries(plan, texts[row])]
+                    completed.append(row)
                     bar.update()
             finally:
-                # Answers were paid for: whatever stops us, they are kept.
-                keep(pairs, asked)
+                # Requests cost money: whatever interrupts the run, their results are kept.
+                keep(pairs, completed)
     return outcome
 
 
-def _ask(plan: Plan, document: str) -> Iterator[str]:
+def _request_queries(plan: Plan, document: str) -> Iterator[str]:
     for language in plan.languages:
-        messages = [{"role": "user", "content": plan.text(document, language)}]
-        answer = post(f"{plan.url.rstrip('/')}/chat/completions", {"model": plan.model, "messages": messages})
+        messages = [{"role": "user", "content": plan.prompt_for(document, language)}]
+        response = post_json(f"{plan.url.rstrip('/')}/chat/completions", {"model": plan.model, "messages": messages})
         try:
-            content = answer["choices"][0]["message"]["content"]
+            content = response["choices"][0]["message"]["content"]
         except (KeyError, IndexError, TypeError):
             content = None
         if not isinstance(content, str):
-            raise RemoteError(f"{shown(plan.url)} did not answer with a message: {str(answer)[:200]}")
-        yield from _lines(content)[: plan.each]
+            raise RemoteError(f"{public_url(plan.url)} sent a response without a message: {str(response)[:200]}")
+        yield from _parse_queries(content)[: plan.per_document]
 
 
-def _lines(content: str) -> list[str]:
-    """The queries of an answer: a line each, without the numbers, dashes and quotes models like to add."""
-    bare = (re.sub(r"^\s*(?:(?:[-*•]|\d+[.)])\s+)?", "", line) for line in content.splitlines())
-    return [query for line in bare if (query := line.strip().strip("\"“”'").strip())]
+def _parse_queries(content: str) -> list[str]:
+    """Return the queries of a response, one per line, without the numbers, bullets and quotes that models add."""
+    lines = (re.sub(r"^\s*(?:(?:[-*•]|\d+[.)])\s+)?", "", line) for line in content.splitlines())
+    return [query for line in lines if (query := line.strip().strip("\"“”'").strip())]
 
 
 def _round_trip(
-    pairs: list[tuple[int, str]], reader: Reader, usable: Array, embed: Callable[[list[str]], Array], top: int
+    pairs: list[tuple[int, str]], reader: Reader, rows: Array, embed: Callable[[list[str]], Array], top: int
 ) -> list[tuple[int, str]]:
-    """The pairs whose query finds its document among the first ``top``."""
+    """Return the pairs whose query retrieves its document; ``rows`` are those of the documents in the reader."""
     if not pairs:
         return []
     vectors = embed([query for _, query in pairs])
-    real = np.flatnonzero(vectors.any(axis=1))
-    if len(real) == 0:
+    non_zero = np.flatnonzero(vectors.any(axis=1))
+    if len(non_zero) == 0:
         return []
-    queries = scaled_queries(vectors[real])
-    engine = pick("auto", float(len(real)) * reader.rows * reader.dim)
+    queries = scaled_queries(vectors[non_zero])
+    engine = pick("auto", float(len(non_zero)) * reader.rows * reader.dim)
     best = engine.top_k(reader.blocks(cosine=True), queries, min(top, reader.rows), cosine=True)
-    found = usable[best.rows]
-    return [pairs[place] for place, rows in zip(real.tolist(), found, strict=True) if pairs[place][0] in rows]
+    retrieved = rows[best.rows]
+    return [pairs[i] for i, found in zip(non_zero.tolist(), retrieved, strict=True) if pairs[i][0] in found]

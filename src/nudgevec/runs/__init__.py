@@ -1,1 +1,1 @@
-"""A run: a collection read, embedded, split, tuned and measured; and the folder it is kept in."""
+"""Runs: a collection read, embedded, split, tuned and measured, and the folder with the result."""

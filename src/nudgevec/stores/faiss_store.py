@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 from nudgevec.arrays import Array, slices
 from nudgevec.errors import MissingExtraError, OptionError, StoreError
-from nudgevec.files import replaced
+from nudgevec.files import write_file_atomically
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import Store
 from nudgevec.stores.ledger import Ledger
@@ -102,7 +102,7 @@ class FaissStore(Store):
                 places, rows = places[still], rows[still]
             if len(rows):
                 index.write(rows, new[places].astype(np.float32))
-                with replaced(self.path) as draft:
+                with write_file_atomically(self.path) as draft:
                     self.faiss.write_index(index.whole, str(draft))
 
     @contextmanager
@@ -127,7 +127,7 @@ class FaissStore(Store):
 
     def make_ledger(self, ledger: Ledger) -> None:
         rows = {"ids": np.array(ledger.ids, np.int64), "before": ledger.before, "after": ledger.after}
-        with replaced(self._ledger) as draft:
+        with write_file_atomically(self._ledger) as draft:
             save_file(rows, draft, {"facts": json.dumps(ledger.facts)})
 
     def drop_ledger(self) -> None:

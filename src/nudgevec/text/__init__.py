@@ -1,1 +1,1 @@
-"""From files and stores to vectors with labels: readers, embedders, and the split into train, validation and test."""
+"""From files and stores to labelled vectors: readers, embedders, and the split into train, validation and test."""

@@ -1,7 +1,7 @@
-"""A collection as people keep it: documents, queries and judgements by id, as texts or as vectors.
+"""The data model between files and vectors: documents, queries and labels by id.
 
-This is the form between files and arithmetic. ``readers`` make it, ``split`` deals the judged queries out to
-training, validation and test, ``embedders`` turn its texts into vectors.
+``readers`` return a ``Collection``, ``splits`` assigns its labelled queries to train, validation and test, and
+``embedders`` turn its texts into vectors.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +18,34 @@ from nudgevec.corpus import Corpus
 from nudgevec.errors import LabelError, NudgeWarning, VectorError
 
 Grades = dict[str, float]
+"""Document id -> grade."""
 Qrels = dict[str, Grades]
 """Query id -> document id -> grade."""
 
 
 @dataclass(frozen=True)
 class Items:
-    """Documents or queries: ids, and texts, vectors or files of images in the same order.
+    """Documents or queries.
 
-    ``compared_by`` is the metric of the store they are in, where it has one.
+    Attributes
+    ----------
+    ids : sequence of str
+        Unique ids.
+    texts : sequence of str, optional
+        Texts in the order of ``ids``.
+    vectors : array or Corpus, optional
+        Vectors in the order of ``ids``.
+    images : sequence of Path, optional
+        Image files in the order of ``ids``.
+    similarity : {"cosine", "dot", "l2"}, optional
+        How the vector store of these documents compares vectors, if it is known.
     """
 
     ids: Sequence[str]
     texts: Sequence[str] | None = None
     vectors: Array | Corpus | None = None
     images: Sequence[Path] | None = None
-    compared_by: str | None = None
+    similarity: str | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -41,56 +53,72 @@ class Items:
 
 @dataclass(frozen=True)
 class Collection:
-    """Documents, queries, and judgements by side: "train", "validation", "test", or "all" where nobody split them."""
+    """Documents, queries and labels.
+
+    Attributes
+    ----------
+    name : str
+        Name for reports.
+    documents, queries : Items
+    qrels : dict of str to Qrels
+        Labels by split: "train", "validation" and "test", or "all" for labels without a split.
+    source : Path or str
+        The file or folder of the collection, or the URL of a store.
+    n_dropped_labels : int
+        Number of labels that were ignored because their query or document is unknown.
+    label_log : dict, optional
+        The label log that the queries and labels come from: its path and the options of ``LabelLog.labels``.
+    """
 
     name: str
     documents: Items
     queries: Items
     qrels: dict[str, Qrels]
-    where: Path | str
-    """A file or folder, or the url of a store."""
-    dropped: int = field(default=0)
-    """Judgements of documents or queries that are not there."""
-    labels: dict[str, Any] | None = None
-    """Where queries and judgements come from a label log: its path and how it was folded."""
+    source: Path | str
+    n_dropped_labels: int = 0
+    label_log: dict[str, Any] | None = None
 
     @property
-    def judged(self) -> Qrels:
-        """All judgements, whatever the side."""
-        together: Qrels = {}
-        for side in self.qrels.values():
-            for query, grades in side.items():
-                together.setdefault(query, {}).update(grades)
-        return together
+    def merged_qrels(self) -> Qrels:
+        """The labels of all splits."""
+        merged: Qrels = {}
+        for qrels in self.qrels.values():
+            for query, grades in qrels.items():
+                merged.setdefault(query, {}).update(grades)
+        return merged
 
 
-def collected(name: str, documents: Items, queries: Items, qrels: dict[str, Qrels], where: Path | str) -> Collection:
-    """A collection whose parts fit together. Judgements about nothing are left out, with a warning."""
-    for what, items in (("documents", documents), ("queries", queries)):
+def make_collection(
+    name: str, documents: Items, queries: Items, qrels: dict[str, Qrels], source: Path | str
+) -> Collection:
+    """Return a consistent collection; labels of unknown queries or documents are dropped with a warning."""
+    for kind, items in (("documents", documents), ("queries", queries)):
         if len(items) == 0:
-            raise VectorError(f"{where}: there are no {what}")
+            raise VectorError(f"{source}: no {kind} found")
         if len(set(items.ids)) < len(items):
-            twice = Counter(items.ids).most_common(1)[0][0]
-            raise LabelError(f"{where}: {what}: the id {twice!r} stands there twice")
+            duplicate = Counter(items.ids).most_common(1)[0][0]
+            raise LabelError(f"{source}: {kind}: the id {duplicate!r} is not unique")
     known_documents, known_queries = set(documents.ids), set(queries.ids)
     kept: dict[str, Qrels] = {}
-    dropped, example = 0, ""
-    for side, judged in qrels.items():
-        kept[side] = {}
-        for query, grades in judged.items():
-            some = {key: grade for key, grade in grades.items() if key in known_documents and query in known_queries}
-            if len(some) < len(grades):
-                dropped += len(grades) - len(some)
-                example = example or next(f"{query!r} -> {key!r}" for key in grades if key not in some)
-            if some:
-                kept[side][query] = some
+    n_dropped, example = 0, ""
+    for split, split_qrels in qrels.items():
+        kept[split] = {}
+        for query, grades in split_qrels.items():
+            known = {key: grade for key, grade in grades.items() if key in known_documents and query in known_queries}
+            if len(known) < len(grades):
+                n_dropped += len(grades) - len(known)
+                example = example or next(f"{query!r} -> {key!r}" for key in grades if key not in known)
+            if known:
+                kept[split][query] = known
     if not any(kept.values()):
-        named = f"documents here are named like {next(iter(documents.ids))!r}"
-        hint = (
-            f" (of {dropped}, for example {example}, the query or the document is unknown; {named})" if dropped else ""
-        )
-        raise LabelError(f"{where}: there are no judgements to learn from{hint}")
-    if dropped:
-        message = f"{where}: {dropped} judgements of unknown queries or documents are left out, for example {example}"
+        reason = ""
+        if n_dropped:
+            reason = (
+                f": all {n_dropped} have an unknown query or document, for example {example}, while document ids look "
+                f"like {next(iter(documents.ids))!r}"
+            )
+        raise LabelError(f"{source}: no usable labels{reason}")
+    if n_dropped:
+        message = f"{source}: labels of unknown queries or documents are ignored: {n_dropped}, for example {example}"
         warnings.warn(message, NudgeWarning, stacklevel=2)
-    return Collection(name, documents, queries, kept, where, dropped)
+    return Collection(name, documents, queries, kept, source, n_dropped)

@@ -1,144 +1,209 @@
-"""Embedders: texts to vectors. One file per kind, all behind ``embedder(spec)``.
+"""Embedders turn texts into vectors. One file per kind; ``make_embedder`` makes one from a spec.
 
-A spec is ``static``, ``st:NAME`` (sentence-transformers), ``openai:NAME`` (any OpenAI-compatible server) or
-``precomputed:NAME`` (files beside the data). What takes time is kept on disk (``cache``), text by text.
+A spec is the name of an embedder in ``EMBEDDERS``, with an argument after a colon where it needs one: ``static``,
+``st:NAME`` (sentence-transformers) or ``openai:NAME`` (any OpenAI-compatible server). Other packages add embedders
+through the entry-point group ``nudgevec.embedders``. ``precomputed:NAME`` stands for files of vectors beside the data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from nudgevec.arrays import Array
 from nudgevec.corpus import Corpus
 from nudgevec.errors import OptionError, VectorError
+from nudgevec.registry import Registry
 from nudgevec.text.collection import Collection, Items
 from nudgevec.text.embedders.cache import Cache
 
+_PRECOMPUTED = "precomputed"
+
 
 class Embedder(Protocol):
-    """A model that turns texts into vectors."""
+    """A model that turns texts into vectors.
+
+    An embedder for images as well has a method ``embed_images(paths)`` that returns one row per image file.
+
+    Attributes
+    ----------
+    name : str
+        Identifies the model. Vectors of embedders with different names are never mixed.
+    cached : bool
+        Whether vectors are kept on disk; False for models that are faster than a disk.
+    batch_size : int
+        Number of texts to pass to ``embed`` at once.
+    prefixes : (str, str)
+        Texts to put before every document and before every query.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> class Letters:
+    ...     name, cached, batch_size, prefixes = "letters", False, 1000, ("", "")
+    ...
+    ...     def embed(self, texts):
+    ...         counts = [[text.count(letter) for letter in "abc"] for text in texts]
+    ...         return np.array(counts, dtype=np.float32)
+    >>> EMBEDDERS.register("letters", Letters)
+    >>> make_embedder("letters").embed(["abba"]).tolist()
+    [[2.0, 2.0, 0.0]]
+    """
 
     @property
-    def name(self) -> str:
-        """The spec it came from; vectors of different names are never mixed."""
+    def name(self) -> str: ...
 
     @property
-    def keep(self) -> bool:
-        """True where embedding takes longer than reading vectors back."""
+    def cached(self) -> bool: ...
 
     @property
-    def batch(self) -> int:
-        """How many texts to pass at a time."""
+    def batch_size(self) -> int: ...
 
     @property
-    def prefixes(self) -> tuple[str, str]:
-        """What to put before every document and before every query."""
+    def prefixes(self) -> tuple[str, str]: ...
 
     def embed(self, texts: Sequence[str]) -> Array:
-        """One float32 row per text."""
+        """Return one float32 row per text."""
 
 
-def embedder(spec: str) -> Embedder:
-    """The embedder of this spec."""
-    kind, _, name = spec.partition(":")
-    if kind == "static" and not name:
-        from nudgevec.text.embedders.static import StaticEmbedder
-
-        return StaticEmbedder()
-    if kind == "st" and name:
-        from nudgevec.text.embedders.sentence import SentenceEmbedder
-
-        return SentenceEmbedder(name)
-    if kind == "openai" and name:
-        from nudgevec.text.embedders.openai import OpenAIEmbedder
-
-        return OpenAIEmbedder(name)
-    raise OptionError(f"unknown embedder {spec!r}: use static, st:NAME, openai:NAME or precomputed:NAME")
+EMBEDDERS: Registry[Callable[..., Embedder]] = Registry(
+    "embedder",
+    {
+        "static": "nudgevec.text.embedders.static:StaticEmbedder",
+        "st": "nudgevec.text.embedders.sentence:SentenceEmbedder",
+        "openai": "nudgevec.text.embedders.openai:OpenAIEmbedder",
+    },
+)
+"""Functions that make embedders, by name. They take the argument of the spec, or nothing if there is none."""
 
 
-def embedded(
+def make_embedder(spec: str) -> Embedder:
+    """Make the embedder of a spec.
+
+    Parameters
+    ----------
+    spec : str
+        ``NAME`` or ``NAME:ARGUMENT``, with a name from ``EMBEDDERS``: for example ``"static"`` or
+        ``"st:all-MiniLM-L6-v2"``.
+
+    Returns
+    -------
+    Embedder
+        Models are loaded when they are first used.
+
+    Raises
+    ------
+    OptionError
+        If the name is unknown, or the argument is missing or superfluous.
+
+    Examples
+    --------
+    >>> make_embedder("static").embed(["what is a vector"]).shape
+    (1, 256)
+    """
+    name, _, argument = spec.partition(":")
+    known = f"use one of {', '.join(EMBEDDERS)}, as NAME or NAME:ARGUMENT"
+    if name == _PRECOMPUTED:
+        raise OptionError(f"{spec!r} names vectors, but a model is needed that embeds other texts: {known}")
+    if name not in EMBEDDERS:
+        raise OptionError(f"unknown embedder {spec!r}: {known}; or {_PRECOMPUTED}:NAME for vectors beside the data")
+    factory, arguments = EMBEDDERS[name], [argument] if argument else []
+    try:
+        inspect.signature(factory).bind(*arguments)
+    except TypeError:
+        problem = f"{name} takes no argument" if argument else f"{name} needs an argument, {name}:ARGUMENT"
+        raise OptionError(f"embedder {spec!r}: {problem}") from None
+    return factory(*arguments)
+
+
+def embed_collection(
     collection: Collection,
     spec: str | None = None,
     *,
     prefixes: tuple[str | None, str | None] = (None, None),
 ) -> tuple[Array | Corpus, Array, str]:
-    """Vectors of all documents and all queries of a collection, in its order, and the name of what made them.
+    """Return the document vectors and query vectors of a collection, and the name of the embedder.
 
-    Where the collection has vectors of its own, these are taken. ``prefixes`` (for documents, for queries) replace the
-    model's own.
+    Parameters
+    ----------
+    collection : Collection
+        Vectors that it has already are returned as they are.
+    spec : str, optional
+        The embedder, or ``precomputed:NAME``; ``static`` by default.
+    prefixes : (str or None, str or None)
+        Texts to put before documents and queries in place of the prefixes of the model.
     """
     documents, queries = collection.documents, collection.queries
     if documents.vectors is not None and queries.vectors is not None:
         if spec is not None:
-            raise OptionError(f"{collection.where} holds vectors, so there is nothing to embed: leave --embedder out")
-        _check(documents.vectors, queries.vectors, collection)
-        return documents.vectors, _array(queries.vectors), "given"
+            raise OptionError(f"{collection.source} has vectors, so there is nothing to embed: omit --embedder")
+        _check_dimensions(documents.vectors, queries.vectors, collection)
+        return documents.vectors, _as_array(queries.vectors), "given"
     if documents.vectors is not None and spec is None:
         raise OptionError(
-            f"{collection.where}: the documents are vectors and the queries are texts: "
-            "say with --embedder what made the vectors, so that queries go the same way"
+            f"{collection.source}: the documents are vectors, but the queries are texts: "
+            "name the model that made the vectors with --embedder, so that it embeds the queries too"
         )
     spec = spec or "static"
-    if spec.startswith("precomputed:"):
+    if spec.startswith(f"{_PRECOMPUTED}:"):
         from nudgevec.text.embedders import precomputed
 
-        vectors = precomputed.read(collection, spec.removeprefix("precomputed:"))
-        _check(*vectors, collection)
+        vectors = precomputed.read_vectors(collection, spec.removeprefix(f"{_PRECOMPUTED}:"))
+        _check_dimensions(*vectors, collection)
         return *vectors, spec
-    model = embedder(spec)
-    own = tuple(given if given is not None else usual for given, usual in zip(prefixes, model.prefixes, strict=True))
-    made, asked = (
-        _made(model, items, prefix, what, collection.where)
-        for what, items, prefix in zip(("documents", "queries"), (documents, queries), own, strict=True)
-    )
-    _check(made, asked, collection)
-    return made, _array(asked), model.name
+    model = make_embedder(spec)
+    chosen = [default if prefix is None else prefix for prefix, default in zip(prefixes, model.prefixes, strict=True)]
+    document_vectors = _embed_items(model, documents, chosen[0], "documents", collection.source)
+    query_vectors = _embed_items(model, queries, chosen[1], "queries", collection.source)
+    _check_dimensions(document_vectors, query_vectors, collection)
+    return document_vectors, _as_array(query_vectors), model.name
 
 
-def embedded_documents(items: Items, where: str, spec: str, prefix: str | None = None) -> Array:
-    """Vectors of documents alone."""
-    model = embedder(spec)
-    made = _made(model, items, model.prefixes[0] if prefix is None else prefix, "documents", where)
-    return _array(made)
+def embed_documents(items: Items, source: str, spec: str, prefix: str | None = None) -> Array:
+    """Return the vectors of documents without queries."""
+    model = make_embedder(spec)
+    prefix = model.prefixes[0] if prefix is None else prefix
+    return _as_array(_embed_items(model, items, prefix, "documents", source))
 
 
-def embed_texts(model: Embedder, texts: Sequence[str], prefix: str, what: str) -> Array:
-    """Vectors of texts, from the cache where they are there."""
-    with Cache(model.name if model.keep else None) as cache:
-        return cache.filled([prefix + text for text in texts], model.embed, model.batch, f"embedding {what}")
+def embed_texts(model: Embedder, texts: Sequence[str], prefix: str, kind: str) -> Array:
+    """Return the vectors of texts, from the cache where possible."""
+    with Cache(model.name if model.cached else None) as cache:
+        return cache.get_or_embed([prefix + text for text in texts], model.embed, model.batch_size, f"embedding {kind}")
 
 
-def _made(model: Embedder, items: Items, prefix: str, what: str, where: str | Path) -> Array | Corpus:
+def _embed_items(model: Embedder, items: Items, prefix: str, kind: str, source: str | Path) -> Array | Corpus:
     if items.vectors is not None:
         return items.vectors
-    if items.images is None:
-        return embed_texts(model, _texts(items, what, where), prefix, what)
+    if items.images is not None:
+        return _embed_images(model, items.images, kind)
+    if items.texts is None:
+        raise VectorError(f"{source}: the {kind} have neither texts nor vectors")
+    return embed_texts(model, items.texts, prefix, kind)
+
+
+def _embed_images(model: Embedder, images: Sequence[Path], kind: str) -> Array:
     embed = getattr(model, "embed_images", None)
     if embed is None:
-        raise OptionError(f"{model.name} reads texts, and the {what} are images: use a CLIP model, st:clip-ViT-B-32")
+        raise OptionError(
+            f"{model.name} embeds texts, but the {kind} are images: use a CLIP model, for example st:clip-ViT-B-32"
+        )
     with Cache(model.name) as cache:
-        return cache.filled(list(items.images), embed, model.batch, f"embedding {what}")
+        return cache.get_or_embed(list(images), embed, model.batch_size, f"embedding {kind}")
 
 
-def _texts(items: Items, what: str, where: str | Path) -> Sequence[str]:
-    if items.texts is None:
-        raise VectorError(f"{where}: the {what} have neither texts nor vectors")
-    return items.texts
-
-
-def _array(vectors: Array | Corpus) -> Array:
+def _as_array(vectors: Array | Corpus) -> Array:
     if isinstance(vectors, Corpus):
         raise VectorError("these vectors must be an array in memory or a .npy file, not a store or a Parquet corpus")
     return vectors
 
 
-def _check(documents: Array | Corpus, queries: Array | Corpus, collection: Collection) -> None:
-    """Refuse to mix vectors that cannot come from one model."""
-    dims = [each.dim if isinstance(each, Corpus) else each.shape[1] for each in (documents, queries)]
+def _check_dimensions(documents: Array | Corpus, queries: Array | Corpus, collection: Collection) -> None:
+    dims = [vectors.dim if isinstance(vectors, Corpus) else vectors.shape[1] for vectors in (documents, queries)]
     if dims[0] != dims[1]:
         raise VectorError(
-            f"{collection.where}: documents have {dims[0]} dimensions and queries {dims[1]}: "
+            f"{collection.source}: documents have {dims[0]} dimensions and queries {dims[1]}: "
             "they are not from the same model"
         )

@@ -1,7 +1,7 @@
-"""Vectors kept on disk, text by text, under a hash of the model's name and the text.
+"""A cache of embeddings on disk, keyed by a hash of each text.
 
-One SQLite file per model: several processes can share it, what was embedded before a crash is there afterwards, and
-a second run embeds nothing. It lives in ``$NUDGEVEC_CACHE``, or else in the user's cache folder.
+Every model has one SQLite file in ``$NUDGEVEC_CACHE`` or the cache folder of the user. Processes can share it, and what
+was embedded before a crash is not embedded again.
 """
 
 from __future__ import annotations
@@ -20,85 +20,100 @@ from nudgevec.arrays import Array
 from nudgevec.errors import VectorError
 from nudgevec.files import cache_folder
 
-# Keys looked up at a time; SQLite takes 999 parameters everywhere.
-_LOOKUP = 900
+# SQLite accepts at least 999 parameters per statement everywhere.
+_KEYS_PER_QUERY = 900
 
-
-Thing = TypeVar("Thing", str, Path)
-
-
-def _key(thing: str | Path) -> bytes:
-    """A hash of a text, or of what is in a file."""
-    try:
-        return hashlib.sha256(thing.encode() if isinstance(thing, str) else b"file\0" + thing.read_bytes()).digest()
-    except OSError as error:
-        raise VectorError(f"an image cannot be read: {error}") from None
+Item = TypeVar("Item", str, Path)
 
 
 class Cache:
-    """The vectors of one model; nothing is kept without a name."""
+    """The cached vectors of a model, as a context manager.
+
+    Parameters
+    ----------
+    model : str or None
+        The name of the model; None keeps nothing.
+    """
 
     def __init__(self, model: str | None) -> None:
         self.model = model
-        self.file: sqlite3.Connection | None = None
+        self._connection: sqlite3.Connection | None = None
 
     def __enter__(self) -> Cache:
         if self.model is not None:
             cache_folder().mkdir(parents=True, exist_ok=True)
             readable = re.sub(r"[^A-Za-z0-9.-]+", "_", self.model)[:60]
             name = f"{readable}-{hashlib.sha256(self.model.encode()).hexdigest()[:12]}.sqlite"
-            self.file = sqlite3.connect(cache_folder() / name, timeout=60, isolation_level=None)
-            self.file.execute("PRAGMA journal_mode = WAL")
-            self.file.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
+            self._connection = sqlite3.connect(cache_folder() / name, timeout=60, isolation_level=None)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute(
+                "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID"
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.file is not None:
-            self.file.close()
+        if self._connection is not None:
+            self._connection.close()
 
-    def filled(
-        self, things: Sequence[Thing], embed: Callable[[Sequence[Thing]], Array], batch: int, task: str
+    def get_or_embed(
+        self, items: Sequence[Item], embed: Callable[[Sequence[Item]], Array], batch_size: int, task: str
     ) -> Array:
-        """Vectors of all texts (or image files): those that are there, and the others from ``embed``, each once."""
-        keys = [_key(thing) for thing in things]
+        """Return the vectors of texts or image files; those that are not cached are embedded, each of them once."""
+        keys = [_key(item) for item in items]
         vectors = self._read(set(keys))
-        missing = list({key: thing for key, thing in zip(keys, things, strict=True) if key not in vectors}.items())
-        # Texts of like length go together: a batch takes as long as its longest.
-        missing.sort(key=lambda each: -len(str(each[1])))
-        dim = {len(vector) for vector in vectors.values()}
+        missing = list({key: item for key, item in zip(keys, items, strict=True) if key not in vectors}.items())
+        # Texts of similar length share a batch: a batch takes as long as its longest text.
+        missing.sort(key=lambda entry: -len(str(entry[1])))
+        dims = {len(vector) for vector in vectors.values()}
         with progress.bar(task, len(missing)) as bar:
-            for start in range(0, len(missing), batch):
-                some = missing[start : start + batch]
-                rows = np.ascontiguousarray(embed([thing for _, thing in some]), dtype=np.float32)
-                dim.add(rows.shape[1])
-                if rows.shape[0] != len(some) or len(dim) > 1:
-                    raise VectorError(
-                        f"{self.model or 'the embedder'} gave vectors of shape {rows.shape} for {len(some)} texts, "
-                        f"after vectors of {min(dim)} dimensions"
-                    )
-                if not np.isfinite(rows).all():
-                    raise VectorError(f"{self.model or 'the embedder'} gave a vector with NaN or infinity in it")
-                self._write([key for key, _ in some], rows)
-                vectors.update(zip((key for key, _ in some), rows, strict=True))
-                bar.update(len(some))
+            for start in range(0, len(missing), batch_size):
+                batch = missing[start : start + batch_size]
+                rows = np.ascontiguousarray(embed([item for _, item in batch]), dtype=np.float32)
+                self._check(rows, len(batch), dims)
+                dims.add(rows.shape[1])
+                self._write([key for key, _ in batch], rows)
+                vectors.update(zip((key for key, _ in batch), rows, strict=True))
+                bar.update(len(batch))
         return np.stack([vectors[key] for key in keys])
 
+    def _check(self, rows: Array, n_items: int, dims: set[int]) -> None:
+        """Raise VectorError for rows that do not fit the items or the rows before them."""
+        name = self.model or "the embedder"
+        if rows.ndim != 2 or len(rows) != n_items:
+            raise VectorError(f"{name} returned an array of shape {rows.shape} for {n_items} texts")
+        if dims - {rows.shape[1]}:
+            expected = " and ".join(str(dim) for dim in sorted(dims))
+            raise VectorError(
+                f"{name} returned an array of shape {rows.shape} for {n_items} texts, "
+                f"while other texts have vectors of {expected} dimensions"
+            )
+        if not np.isfinite(rows).all():
+            raise VectorError(f"{name} returned a vector with NaN or infinity")
+
     def _read(self, keys: set[bytes]) -> dict[bytes, Array]:
-        found: dict[bytes, Array] = {}
-        if self.file is None:
-            return found
-        wanted = list(keys)
-        for start in range(0, len(wanted), _LOOKUP):
-            some = wanted[start : start + _LOOKUP]
-            marks = ",".join("?" * len(some))
-            rows = self.file.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", some)
-            found.update((key, np.frombuffer(vector, np.float32)) for key, vector in rows)
-        return found
+        vectors: dict[bytes, Array] = {}
+        if self._connection is None:
+            return vectors
+        remaining = list(keys)
+        for start in range(0, len(remaining), _KEYS_PER_QUERY):
+            chunk = remaining[start : start + _KEYS_PER_QUERY]
+            marks = ",".join("?" * len(chunk))
+            rows = self._connection.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", chunk)
+            vectors.update((key, np.frombuffer(vector, np.float32)) for key, vector in rows)
+        return vectors
 
     def _write(self, keys: list[bytes], rows: Array) -> None:
-        if self.file is None:
+        if self._connection is None:
             return
-        self.file.execute("BEGIN IMMEDIATE")
+        self._connection.execute("BEGIN IMMEDIATE")
         pairs = ((key, row.tobytes()) for key, row in zip(keys, rows, strict=True))
-        self.file.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", pairs)
-        self.file.execute("COMMIT")
+        self._connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", pairs)
+        self._connection.execute("COMMIT")
+
+
+def _key(item: str | Path) -> bytes:
+    """Return a hash of a text, or of the contents of a file."""
+    try:
+        return hashlib.sha256(item.encode() if isinstance(item, str) else b"file\0" + item.read_bytes()).digest()
+    except OSError as error:
+        raise VectorError(f"cannot read image: {error}") from None

@@ -1,4 +1,4 @@
-"""sentence-transformers: any model of that library by its name or folder."""
+"""Models of sentence-transformers, by name or folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from nudgevec.arrays import Array
 from nudgevec.errors import MissingExtraError, VectorError
 
-# (documents, queries): what models were trained to see before a text, where they do not say so themselves.
+# Prefixes for (documents, queries) that models were trained with but do not declare, by the start of their name.
 _PREFIXES = {
     "bge-": ("", "Represent this sentence for searching relevant passages: "),
     "e5-": ("passage: ", "query: "),
@@ -22,71 +22,72 @@ _PREFIXES = {
 
 
 class SentenceEmbedder:
-    """A model of sentence-transformers, loaded when it is first asked."""
+    """A sentence-transformers model, loaded on first use."""
 
-    keep = True
-    batch = 256
+    cached = True
+    batch_size = 256
 
-    def __init__(self, model: str) -> None:
-        self.model = model
-        self.name = f"st:{model}{_state(Path(model))}"
-        self._loaded: Any = None
+    def __init__(self, model_name: str) -> None:
+        self.model_name = model_name
+        self.name = f"st:{model_name}{_folder_fingerprint(Path(model_name))}"
+        self._model: Any = None
 
     @property
     def prefixes(self) -> tuple[str, str]:
-        prompts = {key: text for key, text in (getattr(self.loaded, "prompts", None) or {}).items() if text}
+        """The prompts that the model declares, or the prefixes that it is known to be trained with."""
+        prompts = {key: text for key, text in (getattr(self.model, "prompts", None) or {}).items() if text}
         document = prompts.get("document") or prompts.get("passage") or prompts.get("corpus")
         if document or prompts.get("query"):
             return document or "", prompts.get("query") or ""
-        short = self.model.rstrip("/").rsplit("/", 1)[-1].lower()
-        return next((known for start, known in _PREFIXES.items() if short.startswith(start)), ("", ""))
+        short_name = self.model_name.rstrip("/").rsplit("/", 1)[-1].lower()
+        return next((pair for start, pair in _PREFIXES.items() if short_name.startswith(start)), ("", ""))
 
     @property
-    def loaded(self) -> Any:
+    def model(self) -> Any:
         """The model itself."""
-        if self._loaded is None:
+        if self._model is None:
             try:
                 from sentence_transformers import SentenceTransformer
                 from transformers.utils import logging
             except ImportError:
                 raise MissingExtraError(f"the embedder {self.name}", "st") from None
-            quiet: Any = logging
-            quiet.disable_progress_bar()
+            untyped: Any = logging
+            untyped.disable_progress_bar()
             try:
-                self._loaded = SentenceTransformer(self.model)
+                self._model = SentenceTransformer(self.model_name)
             except (OSError, ValueError) as error:
                 raise VectorError(
                     f"{self.name} could not be loaded, neither as a folder nor by name from a hub: "
                     f"{str(error).splitlines()[0]}"
                 ) from None
-        return self._loaded
+        return self._model
 
-    def embed_images(self, files: Sequence[Path]) -> Array:
-        """One float32 row per image, for models that see (CLIP)."""
+    def embed(self, texts: Sequence[str]) -> Array:
+        vectors = self.model.encode(
+            list(texts), batch_size=32, normalize_embeddings=True, show_progress_bar=False, prompt=""
+        )
+        return np.asarray(vectors, dtype=np.float32)
+
+    def embed_images(self, paths: Sequence[Path]) -> Array:
+        """Return one float32 row per image file; for CLIP models."""
         from PIL import Image, UnidentifiedImageError
 
         images = []
-        for path in files:
+        for path in paths:
             try:
                 with Image.open(path) as image:
                     images.append(image.convert("RGB"))
             except UnidentifiedImageError:
                 raise VectorError(f"{path} is not an image") from None
         try:
-            vectors = self.loaded.encode(images, batch_size=32, normalize_embeddings=True, show_progress_bar=False)
+            vectors = self.model.encode(images, batch_size=32, normalize_embeddings=True, show_progress_bar=False)
         except (TypeError, ValueError, AttributeError) as error:
             raise VectorError(f"{self.name} cannot embed images: {error}") from None
         return np.asarray(vectors, dtype=np.float32)
 
-    def embed(self, texts: Sequence[str]) -> Array:
-        vectors = self.loaded.encode(
-            list(texts), batch_size=32, normalize_embeddings=True, show_progress_bar=False, prompt=""
-        )
-        return np.asarray(vectors, dtype=np.float32)
 
-
-def _state(folder: Path) -> str:
-    """What tells a model in a folder from what was there before: where it is, and its files with sizes and dates."""
+def _folder_fingerprint(folder: Path) -> str:
+    """Return a hash of the path, sizes and dates of a model's files, so that a changed model gets another name."""
     if not folder.is_dir():
         return ""
     files = sorted(path for path in folder.rglob("*") if path.is_file())

@@ -1,4 +1,4 @@
-"""The static embedder: wordllama, 256 dimensions, weights inside the package, no download, no GPU."""
+"""The static embedder: wordllama with 256 dimensions. Its weights are part of the package; it needs no GPU."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from nudgevec.errors import MissingExtraError, VectorError
 
 
 class StaticEmbedder:
-    """wordllama behind the common face. It is faster than a disk, so nothing is kept."""
+    """The wordllama model as an ``Embedder``. It is faster than a disk, so nothing is cached."""
 
     name = "static"
-    keep = False
-    batch = 4096
+    cached = False
+    batch_size = 4096
     prefixes = ("", "")
 
     def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
@@ -26,9 +26,9 @@ class StaticEmbedder:
 
 
 def embed(texts: Sequence[str]) -> npt.NDArray[np.float32]:
-    """One unit vector per text; all zeros for a text without a known token."""
+    """Return one unit vector per text, and all zeros for a text without a known token."""
     if isinstance(texts, str):
-        raise VectorError("embed takes a list of texts, not one text")
+        raise VectorError("embed takes a list of texts, not a single text")
     with np.errstate(invalid="ignore", divide="ignore"):
         vectors = _model().embed(list(texts), norm=True)
     return np.nan_to_num(np.asarray(vectors, dtype=np.float32))
@@ -40,6 +40,6 @@ def _model() -> Any:
         import wordllama
     except ImportError:
         raise MissingExtraError("the static embedder", "static") from None
-    # The tokenizer ships inside the package, in the folder layout of a download cache.
+    # The tokenizer is inside the package, in the folder layout of a download cache.
     home = Path(wordllama.__file__).parent
     return wordllama.WordLlama.load(cache_dir=home, disable_download=True)

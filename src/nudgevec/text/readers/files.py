@@ -1,4 +1,4 @@
-"""Lines of text files, with their numbers, for messages that say where."""
+"""Numbered lines of text files, for error messages that name the line."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any
 from nudgevec.errors import InputError
 
 
-def numbered(lines: Iterable[str], path: Path) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers; a clear error where they are not UTF-8."""
+def numbered_lines(lines: Iterable[str], path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (line number, line); raise InputError for text that is not UTF-8."""
     number = 0
     try:
         for number, line in enumerate(lines, 1):
             yield number, line
     except UnicodeDecodeError:
-        raise InputError(f"{path}: what follows line {number} is not UTF-8; convert the file first") from None
+        raise InputError(f"{path}: the text after line {number} is not UTF-8; convert the file first") from None
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSON Lines file, with their line numbers."""
+    """Yield (line number, object) for every object of a JSON Lines file; empty lines are skipped."""
     if not path.is_file():
         raise InputError(f"{path.parent} has no {path.name}")
-    with path.open(encoding="utf-8-sig") as lines:
-        for number, text in numbered(lines, path):
+    with path.open(encoding="utf-8-sig") as file:
+        for number, text in numbered_lines(file, path):
             if not text.strip():
                 continue
             try:
-                line = json.loads(text)
+                fields = json.loads(text)
             except json.JSONDecodeError as error:
-                raise InputError(f"{path}, line {number}: not JSON: {error.msg}") from None
-            if not isinstance(line, dict):
-                raise InputError(f"{path}, line {number}: expected an object, not {text.strip()[:40]!r}")
-            yield number, line
+                raise InputError(f"{path}, line {number}: invalid JSON: {error.msg}") from None
+            if not isinstance(fields, dict):
+                raise InputError(f"{path}, line {number}: expected a JSON object, not {text.strip()[:40]!r}")
+            yield number, fields

@@ -1,7 +1,7 @@
-"""Hugging Face data set folders in the layout of the retrieval benchmarks there: ``corpus``, ``queries``, ``default``.
+"""Hugging Face dataset folders in the layout of retrieval benchmarks: ``corpus``, ``queries`` and ``default``.
 
-Each part is a folder of Parquet or Arrow files (as downloaded, or as ``save_to_disk`` leaves them), or Parquet files
-that begin with its name. Judgements are in ``default`` or ``qrels``, one folder or file per side.
+Each of them is a folder of Parquet or Arrow files (as downloaded, or as ``save_to_disk`` writes them), or a group of
+Parquet files whose names begin with it. Labels are in ``default`` or ``qrels``, one folder or file per split.
 """
 
 from __future__ import annotations
@@ -9,37 +9,30 @@ from __future__ import annotations
 from pathlib import Path
 
 from nudgevec.errors import InputError
-from nudgevec.text.collection import Collection, Items, Qrels, collected
+from nudgevec.text.collection import Collection, Items, Qrels, make_collection
 from nudgevec.text.readers import qrels
 from nudgevec.text.readers.vectors import read_table
 
-_SIDES = ("train", "dev", "validation", "test")
+_SPLIT_PREFIXES = ("train", "dev", "validation", "test")
 
 
 def read(folder: Path) -> Collection:
-    """The collection of such a folder."""
-    judged = []
-    for part in ("default", "qrels", "data"):
-        for path in _files(folder, part):
-            side = next((name for name in _SIDES if path.stem.startswith(name) or path.parent.name == name), "all")
-            judged.append((qrels.side_of(side), _judgements(path)))
-    if not judged:
-        raise InputError(f"{folder} has no judgements: no files in default/ or qrels/")
-    return collected(
-        folder.resolve().name, items(folder, "corpus"), items(folder, "queries"), qrels.joined(judged), folder
-    )
+    """Read a Hugging Face dataset folder."""
+    labels = []
+    for name in ("default", "qrels", "data"):
+        for path in _files(folder, name):
+            labels.append((_split_of_file(path), _read_labels(path)))
+    if not labels:
+        raise InputError(f"{folder} has no labels: expected files in default/ or qrels/")
+    documents, queries = read_items(folder, "corpus"), read_items(folder, "queries")
+    return make_collection(folder.resolve().name, documents, queries, qrels.merge(labels), folder)
 
 
-def _files(folder: Path, part: str) -> list[Path]:
-    inside = [each for each in (folder / part).rglob("*") if each.suffix in (".parquet", ".arrow")]
-    return sorted(inside) or sorted(folder.glob(f"{part}*.parquet"))
-
-
-def items(folder: Path, part: str) -> Items:
-    """The documents ("corpus") or queries of such a folder."""
+def read_items(folder: Path, name: str) -> Items:
+    """Read the documents (``name`` "corpus") or queries ("queries") of such a folder."""
     ids: list[str] = []
     texts: list[str] = []
-    for path in _files(folder, part):
+    for path in _files(folder, name):
         for row in read_table(path).to_pylist():
             key = row.get("_id", row.get("id"))
             if key is None or "text" not in row:
@@ -49,8 +42,20 @@ def items(folder: Path, part: str) -> Items:
     return Items(ids, texts)
 
 
-def _judgements(path: Path) -> Qrels:
-    judged: Qrels = {}
+def _files(folder: Path, name: str) -> list[Path]:
+    files = [path for path in (folder / name).rglob("*") if path.suffix in (".parquet", ".arrow")]
+    return sorted(files) or sorted(folder.glob(f"{name}*.parquet"))
+
+
+def _split_of_file(path: Path) -> str:
+    for prefix in _SPLIT_PREFIXES:
+        if path.stem.startswith(prefix) or path.parent.name == prefix:
+            return qrels.split_of_file(prefix)
+    return "all"
+
+
+def _read_labels(path: Path) -> Qrels:
+    labels: Qrels = {}
     for row in read_table(path).to_pylist():
         try:
             query, document, grade = row["query-id"], row["corpus-id"], row["score"]
@@ -58,5 +63,5 @@ def _judgements(path: Path) -> Qrels:
             raise InputError(
                 f"{path}: expected the columns query-id, corpus-id and score, found {', '.join(row)}"
             ) from None
-        judged.setdefault(str(query), {})[str(document)] = float(grade)
-    return judged
+        labels.setdefault(str(query), {})[str(document)] = float(grade)
+    return labels

@@ -1,4 +1,4 @@
-"""LlamaIndex's ``EmbeddingQAFinetuneDataset`` as it saves itself: one JSON file with queries, corpus, relevant_docs."""
+"""LlamaIndex's ``EmbeddingQAFinetuneDataset``: one JSON file with queries, corpus and relevant_docs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 from nudgevec.errors import InputError
-from nudgevec.text.collection import Collection, Items, collected
+from nudgevec.text.collection import Collection, Items, make_collection
 
 
 def read(path: Path) -> Collection:
-    """The data set in this file; every relevant document has the grade 1."""
+    """Read the file of a dataset; every relevant document has grade 1."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         queries, corpus, relevant = data["queries"], data["corpus"], data["relevant_docs"]
@@ -18,8 +18,8 @@ def read(path: Path) -> Collection:
         raise InputError(
             f"{path} is not an EmbeddingQAFinetuneDataset (queries, corpus, relevant_docs): {error}"
         ) from None
-    judged = {str(query): {str(key): 1.0 for key in keys} for query, keys in relevant.items()}
-    return collected(path.stem, _items(corpus), _items(queries), {"all": judged}, path)
+    qrels = {str(query): {str(key): 1.0 for key in keys} for query, keys in relevant.items()}
+    return make_collection(path.stem, _items(corpus), _items(queries), {"all": qrels}, path)
 
 
 def _items(texts: dict[str, str]) -> Items:

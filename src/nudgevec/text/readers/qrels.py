@@ -1,4 +1,4 @@
-"""Judgement files: BEIR's tab-separated files with a header, and TREC's four columns without one."""
+"""Label files: BEIR's tab-separated files with a header, and TREC's four columns without one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 
 from nudgevec.errors import LabelError, NudgeWarning
 from nudgevec.text.collection import Qrels
-from nudgevec.text.readers.files import numbered
+from nudgevec.text.readers.files import numbered_lines
 from nudgevec.text.splits import TEST, TRAIN, VALIDATION
 
-_SIDE_OF = {
+SUFFIXES = (".tsv", ".txt", ".qrels", ".trec")
+_SPLIT_OF_NAME = {
     "train": TRAIN,
     "dev": VALIDATION,
     "val": VALIDATION,
@@ -22,33 +23,33 @@ _SIDE_OF = {
 
 
 def read_folder(folder: Path) -> dict[str, Qrels]:
-    """The files of a folder by side; files that are not named like a side are for all."""
-    files = sorted(each for each in folder.iterdir() if each.suffix in (".tsv", ".txt", ".qrels", ".trec"))
+    """Read the label files of a folder, by split."""
+    files = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)
     if not files:
-        raise LabelError(f"{folder}: there are no judgements (.tsv, .txt)")
-    return joined([(side_of(each.stem), read_file(each)) for each in files])
+        raise LabelError(f"{folder}: no label files found (.tsv, .txt)")
+    return merge([(split_of_file(path.stem), read_file(path)) for path in files])
 
 
-def side_of(name: str) -> str:
-    """The side a file or folder of that name is for."""
-    return _SIDE_OF.get(name.lower(), "all")
+def split_of_file(name: str) -> str:
+    """Return the split that a file or folder name stands for; "all" if it stands for none."""
+    return _SPLIT_OF_NAME.get(name.lower(), "all")
 
 
-def joined(parts: list[tuple[str, Qrels]]) -> dict[str, Qrels]:
-    """Judgements by side, from several files each."""
-    sides: dict[str, Qrels] = {}
-    for side, qrels in parts:
-        into = sides.setdefault(side, {})
+def merge(labels: list[tuple[str, Qrels]]) -> dict[str, Qrels]:
+    """Merge the labels of several files by split; later grades replace earlier ones."""
+    merged: dict[str, Qrels] = {}
+    for split, qrels in labels:
+        target = merged.setdefault(split, {})
         for query, grades in qrels.items():
-            into.setdefault(query, {}).update(grades)
-    return sides
+            target.setdefault(query, {}).update(grades)
+    return merged
 
 
 def read_file(path: Path) -> Qrels:
-    """One file in either format."""
+    """Read a label file in either format."""
     qrels: Qrels = {}
-    with path.open(encoding="utf-8-sig") as lines:
-        for number, line in numbered(lines, path):
+    with path.open(encoding="utf-8-sig") as file:
+        for number, line in numbered_lines(file, path):
             fields = line.rstrip("\n").split("\t") if "\t" in line else line.split()
             if not any(fields) or (number == 1 and _is_header(fields)):
                 continue
@@ -59,7 +60,10 @@ def read_file(path: Path) -> Qrels:
                     raise ValueError
                 grades, document = qrels.setdefault(query.strip(), {}), document.strip()
                 if grades.get(document, grade) != grade:
-                    message = f"{path}, line {number}: {query} judges {document} once more, and this one counts"
+                    message = (
+                        f"{path}, line {number}: another grade of document {document} for query {query}; "
+                        "the last one is used"
+                    )
                     warnings.warn(message, NudgeWarning, stacklevel=2)
                 grades[document] = grade
             except ValueError:

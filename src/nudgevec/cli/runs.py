@@ -1,0 +1,159 @@
+"""The commands ``tune``, ``evaluate`` and ``inspect``."""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from pathlib import Path
+from typing import Any
+
+from nudgevec import evaluation
+from nudgevec.cli.output import print_json, shorten
+from nudgevec.errors import NudgeWarning, OptionError
+from nudgevec.feedback.events import read_labelled_documents
+from nudgevec.metrics import USUAL
+from nudgevec.runs import card, folder, pipeline
+from nudgevec.tables import COMPARISON, Column, print_table
+from nudgevec.text import readers
+from nudgevec.text.splits import TEST
+
+_N_RESULTS = 5
+
+
+def tune(options: argparse.Namespace) -> None:
+    """Tune a collection and write a run folder."""
+    if not options.out:
+        raise OptionError("--out needs the name of a folder")
+    target = Path(options.out)
+    folder.check_target(target, options.overwrite)
+    data = _prepare(options)
+    run = pipeline.tune(data, options.method, options.metric, engine=options.engine, guard=options.guard)
+    facts = folder.save(run, target, overwrite=options.overwrite)
+    if options.json:
+        print_json(facts)
+        return
+    data_line, split_line, *result_lines = card.summary(facts)
+    print(data_line, split_line, "", sep="\n")
+    print_table(COMPARISON, card.comparison_rows(facts))
+    print("", *result_lines, f"Run folder: {options.out}", sep="\n")
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """Measure a collection on its test queries, with or without the patch of a run."""
+    facts: dict[str, Any] = {}
+    if options.run is not None:
+        facts, patch = folder.load(Path(options.run))
+        _use_settings(options, facts["settings"])
+    data = _prepare(options)
+    documents: Any = data.documents
+    similarity = options.similarity or facts.get("similarity", "cosine")
+    if facts:
+        documents = patch.over(documents)
+        if data.fingerprint(TEST) != facts["fingerprints"][TEST]:
+            message = "these are not the test queries of the run; it may have been trained on some of them"
+            warnings.warn(message, NudgeWarning, stacklevel=2)
+    test = data.queries[TEST]
+    metrics = options.metric or list(facts.get("test", {}).get("before", USUAL))
+    result = evaluation.evaluate(
+        documents, test.vectors, test.labels, metrics, similarity=similarity, engine=options.engine
+    )
+    scores = pipeline.score_facts(result)
+    if options.json:
+        print_json({"queries": len(result.query), "similarity": similarity, "test": scores})
+        return
+    print(f"{data.collection.name}: {len(result.query):,} test queries, {similarity} similarity.")
+    print(f"Split: {data.split.description}.\n")
+    columns = [Column("metric", min_width=11), Column("mean", number=True, min_width=6), Column("95% interval")]
+    print_table(
+        columns,
+        [
+            (name, f"{100 * score['mean']:.1f}", f"{100 * score['low']:.1f} to {100 * score['high']:.1f}")
+            for name, score in scores.items()
+        ],
+    )
+
+
+def inspect(options: argparse.Namespace) -> None:
+    """Show the queries that gained and lost most, and the documents that moved farthest."""
+    path, top = Path(options.run), max(0, options.top)
+    facts, _ = folder.load(path)
+    queries, documents = folder.load_records(path / "queries.jsonl"), folder.load_records(path / "documents.jsonl")
+    queries.sort(key=lambda record: record["before"] - record["after"])
+    gains = [record for record in queries if record["after"] > record["before"]][:top]
+    losses = [record for record in reversed(queries) if record["after"] < record["before"]][:top]
+    moved = documents[:top]
+    if options.json:
+        print_json({"run": facts, "won": gains, "lost": losses, "moved": moved})
+        return
+    for title, records in (("largest gains", gains), ("largest losses", losses)):
+        print(f"Queries with the {title} ({facts['metric']}; * marks relevant documents)")
+        _print_queries(records)
+        print()
+    print("Documents that moved farthest")
+    _print_documents(moved)
+
+
+def _prepare(options: argparse.Namespace) -> pipeline.Prepared:
+    """Read, embed and split the data that the options name."""
+    if (options.data is None) == (options.store is None):
+        raise OptionError("pass the documents either as DATA, or --store URL")
+    if options.labels is None and (options.half_life is not None or options.cap is not None):
+        raise OptionError("--half-life and --cap need a label log: pass it with --labels")
+    options.data = options.data or options.store
+    seed = options.seed or 0
+    if options.labels is None:
+        collection = readers.read(options.data)
+    else:
+        collection = read_labelled_documents(
+            options.data, Path(options.labels), half_life=options.half_life, cap=options.cap, seed=seed
+        )
+    return pipeline.prepare(
+        collection,
+        options.embedder,
+        seed=seed,
+        use_given_split=not options.resplit,
+        prefixes=(options.document_prefix, options.query_prefix),
+    )
+
+
+def _use_settings(options: argparse.Namespace, settings: dict[str, Any]) -> None:
+    """Prepare data as a run did, where the options do not say otherwise."""
+    if options.labels is None and settings.get("labels") and options.half_life is None and options.cap is None:
+        options.half_life, options.cap = settings["half_life"], settings["cap"]
+    for name in ("embedder", "document_prefix", "query_prefix", "labels", "seed"):
+        if getattr(options, name) is None:
+            setattr(options, name, settings.get(name))
+    options.resplit = options.resplit or bool(settings.get("resplit"))
+
+
+def _print_queries(records: list[dict[str, Any]]) -> None:
+    if not records:
+        print("none")
+        return
+    rows = []
+    for record in records:
+        lines = [shorten(record["text"] or record["id"])]
+        for name, label in (("top_before", "before:"), ("top_after", "after:")):
+            ids = record.get(name, [])[:_N_RESULTS]
+            marked = [f"{'*' if record['answers'].get(key, 0) > 0 else ''}{key}" for key in ids]
+            lines.append(f"{label:8}{', '.join(marked)}")
+        rows.append((f"{record['before']:.2f}", f"{record['after']:.2f}", "\n".join(lines)))
+    print_table([Column("before", number=True), Column("after", number=True), Column("query, first results")], rows)
+
+
+def _print_documents(records: list[dict[str, Any]]) -> None:
+    if not records:
+        print("none")
+        return
+    unit = "degrees" if "degrees" in records[0] else "distance"
+    columns = [Column(unit, number=True), Column("labels", number=True), Column("document"), Column("text")]
+    rows = [
+        (
+            f"{record[unit]:.1f}" if unit == "degrees" else f"{record[unit]:.3g}",
+            str(record["labels"]),
+            str(record["id"]),
+            shorten(record["text"] or ""),
+        )
+        for record in records
+    ]
+    print_table(columns, rows)

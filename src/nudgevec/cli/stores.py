@@ -1,0 +1,92 @@
+"""The commands ``index``, ``apply``, ``revert`` and ``status``."""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nudgevec.cli.output import print_json
+from nudgevec.errors import NudgeWarning, OptionError, VectorError
+from nudgevec.runs import folder
+from nudgevec.runs.pipeline import warn_dropped
+from nudgevec.stores import Address, open_store, recall, told
+from nudgevec.text import readers
+from nudgevec.text.embedders import embed_documents
+
+
+def index(options: argparse.Namespace) -> None:
+    """Embed documents into a new LanceDB table."""
+    from nudgevec.stores.lancedb_store import create
+
+    address = Address.parse(options.store)
+    if address.scheme != "lancedb":
+        raise OptionError(f"{address}: index creates LanceDB tables only; fill other stores with their own tools")
+    documents = readers.read_documents(options.data)
+    vectors = embed_documents(documents, options.data, options.embedder, options.document_prefix)
+    rows = np.flatnonzero(vectors.any(axis=1)).tolist()
+    if not rows:
+        raise VectorError(f"{options.data}: all document vectors are zeros")
+    warn_dropped(len(vectors) - len(rows), "documents")
+    texts = None if documents.texts is None else [documents.texts[row] for row in rows]
+    create(address, [documents.ids[row] for row in rows], texts, vectors[rows])
+    if options.json:
+        print_json({"documents": len(rows), "dim": vectors.shape[1], "embedder": options.embedder})
+    else:
+        print(f"{address}: {len(rows):,} documents, {vectors.shape[1]} dimensions, embedded with {options.embedder}")
+
+
+def apply(options: argparse.Namespace) -> None:
+    """Apply the patch of a run, and check the search of the store before and after."""
+    path = Path(options.run)
+    _, patch = folder.load(path)
+    queries: Any = folder.load_query_vectors(path)[: options.check] if options.check > 0 else ()
+    found: dict[str, float] = {}
+    with open_store(options.store) as store:
+        if len(queries) and store.status().facts is None:
+            found["before"] = recall(store, queries)
+        status = store.apply(patch)
+        if status.facts is not None and len(queries):
+            try:
+                found["after"] = recall(store, queries)
+            except Exception as error:
+                message = f"the patch is applied, but the search of the store could not be checked: {told(error)}"
+                warnings.warn(message, NudgeWarning, stacklevel=2)
+    if options.json:
+        print_json({**asdict(status), "search": {"queries": len(queries), "recall@10": found}})
+        return
+    if status.facts is None:
+        print(f"{store.url}: nothing to apply: this run moved no documents")
+        return
+    print(f"{store.url}: {status}")
+    if "after" in found:
+        before = f" ({found['before']:.1%} before)" if "before" in found else ""
+        print(
+            f"The store's own search finds {found['after']:.1%}{before} of the true 10 nearest documents of "
+            f"{len(queries):,} test queries."
+        )
+
+
+def revert(options: argparse.Namespace) -> None:
+    """Revert the patch that is applied to a store."""
+    patch = None if options.run is None else folder.load(Path(options.run))[1]
+    with open_store(options.store) as store:
+        status = store.revert(patch, force=options.force)
+    if options.json:
+        print_json(asdict(status))
+    else:
+        print(f"{store.url}: {status}")
+
+
+def status(options: argparse.Namespace) -> None:
+    """Show which patch is applied to a store."""
+    with open_store(options.store) as store:
+        status = store.status()
+    if options.json:
+        print_json(asdict(status))
+    else:
+        print(f"{store.url}: {status}")
