@@ -43,6 +43,7 @@ def test_tune_leaves_a_run_folder(capsys):
         "patch.safetensors",
         "queries.jsonl",
         "queries.safetensors",
+        "query_curves.safetensors",
         "run.json",
     ]
     assert os.listdir("runs") == ["one"]
@@ -59,6 +60,25 @@ def test_tune_leaves_a_run_folder(capsys):
     card = Path("runs/one/README.md").read_text()
     assert "# data, tuned with NUDGE-N" in card
     assert f"{100 * facts['test']['after']['ndcg@10']['mean']:.1f}" in card
+
+
+@pytest.mark.parametrize("method", ["N", "M"])
+def test_a_run_keeps_the_curve_of_every_query(method):
+    run = nudgevec.tune("data", method=method, metric="mrr@5", out="run")
+    curves = folder.load_query_curves(Path("run"))
+    assert sorted(curves) == ["test", "validation"]
+    for name, (ids, by_query) in curves.items():
+        queries = run.data.queries[name]
+        for gamma in (0.0, 0.07, run.patch.gamma):
+            tuner = pipeline.METHODS[method](gamma=gamma)
+            tuner.fit(run.data.documents, (run.data.queries["train"].vectors, run.data.queries["train"].labels))
+            moved = tuner.transform(run.data.documents)
+            measured = nudgevec.evaluate(moved, queries.vectors, queries.labels, "mrr@5", similarity=tuner.similarity)
+            assert ids == [queries.ids[number] for number in measured.query]
+            assert by_query(gamma) == pytest.approx(measured["mrr@5"].per_query, abs=1e-9)
+    records = folder.load_records(Path("run/queries.jsonl"))
+    assert [record["id"] for record in records] == curves["test"][0]
+    assert [record["after"] for record in records] == pytest.approx(curves["test"][1](run.patch.gamma), abs=1e-9)
 
 
 def test_figures_equal_those_of_the_library():
@@ -367,6 +387,6 @@ assert not [name for name in sys.modules if name.split(".")[0] == "rich"]
 
 def test_options_without_effect_are_refused(capsys):
     assert cli.main(["tune", "data", "--out", "run", "--half-life", "30"]) == 1
-    assert "--half-life and --cap need a label log" in capsys.readouterr().err
+    assert "a half-life and a cap need a label log: pass labels= (--labels)" in capsys.readouterr().err
     assert cli.main(["tune", "--out", "run"]) == 1
     assert "either as DATA, or --store URL" in capsys.readouterr().err

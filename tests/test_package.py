@@ -32,10 +32,12 @@ def test_public_names():
         "ParquetCorpus",
         "Patch",
         "QueryCurves",
+        "Run",
         "Test",
         "compare",
         "evaluate",
         "open_store",
+        "tune",
     ]
     assert all(getattr(nudgevec, name).__doc__ for name in nudgevec.__all__)
     assert sorted(errors.__all__) == sorted(

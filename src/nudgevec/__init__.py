@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from nudgevec.evaluation import evaluate as evaluate
     from nudgevec.feedback.log import LabelLog as LabelLog
     from nudgevec.patch import Patch as Patch
+    from nudgevec.runs.pipeline import Run as Run
+    from nudgevec.runs.tuning import tune as tune
     from nudgevec.search import Test as Test
     from nudgevec.stores import open_store as open_store
     from nudgevec.tuners import NudgeM as NudgeM
@@ -41,10 +43,12 @@ _HOME = {
     "ParquetCorpus": "corpus",
     "Patch": "patch",
     "QueryCurves": "core.curve",
+    "Run": "runs.pipeline",
     "Test": "search",
     "compare": "evaluation",
     "evaluate": "evaluation",
     "open_store": "stores",
+    "tune": "runs.tuning",
 }
 
 __all__ = sorted(_HOME)

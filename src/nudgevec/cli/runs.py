@@ -10,11 +10,9 @@ from typing import Any
 from nudgevec import evaluation
 from nudgevec.cli.output import print_json, shorten
 from nudgevec.errors import NudgeWarning, OptionError
-from nudgevec.feedback.events import read_labelled_documents
 from nudgevec.metrics import USUAL
-from nudgevec.runs import card, folder, pipeline
+from nudgevec.runs import card, folder, pipeline, tuning
 from nudgevec.tables import COMPARISON, Column, print_table
-from nudgevec.text import readers
 from nudgevec.text.splits import TEST
 
 _N_RESULTS = 5
@@ -22,13 +20,17 @@ _N_RESULTS = 5
 
 def tune(options: argparse.Namespace) -> None:
     """Tune a collection and write a run folder."""
-    if not options.out:
-        raise OptionError("--out needs the name of a folder")
-    target = Path(options.out)
-    folder.check_target(target, options.overwrite)
-    data = _prepare(options)
-    run = pipeline.tune(data, options.method, options.metric, engine=options.engine, guard=options.guard)
-    facts = folder.save(run, target, overwrite=options.overwrite)
+    run = tuning.tune(
+        _data(options),
+        out=options.out,
+        overwrite=options.overwrite,
+        method=options.method,
+        metric=options.metric,
+        guard=options.guard,
+        engine=options.engine,
+        **_preparation(options),
+    )
+    facts = run.facts
     if options.json:
         print_json(facts)
         return
@@ -44,7 +46,7 @@ def evaluate(options: argparse.Namespace) -> None:
     if options.run is not None:
         facts, patch = folder.load(Path(options.run))
         _use_settings(options, facts["settings"])
-    data = _prepare(options)
+    data = tuning.read_and_prepare(_data(options), **_preparation(options))
     documents: Any = data.documents
     similarity = options.similarity or facts.get("similarity", "cosine")
     if facts:
@@ -93,27 +95,18 @@ def inspect(options: argparse.Namespace) -> None:
     _print_documents(moved)
 
 
-def _prepare(options: argparse.Namespace) -> pipeline.Prepared:
-    """Read, embed and split the data that the options name."""
+def _data(options: argparse.Namespace) -> str:
+    """Return where the documents are."""
     if (options.data is None) == (options.store is None):
         raise OptionError("pass the documents either as DATA, or --store URL")
-    if options.labels is None and (options.half_life is not None or options.cap is not None):
-        raise OptionError("--half-life and --cap need a label log: pass it with --labels")
-    options.data = options.data or options.store
-    seed = options.seed or 0
-    if options.labels is None:
-        collection = readers.read(options.data)
-    else:
-        collection = read_labelled_documents(
-            options.data, Path(options.labels), half_life=options.half_life, cap=options.cap, seed=seed
-        )
-    return pipeline.prepare(
-        collection,
-        options.embedder,
-        seed=seed,
-        use_given_split=not options.resplit,
-        prefixes=(options.document_prefix, options.query_prefix),
-    )
+    data: str = options.data or options.store
+    return data
+
+
+def _preparation(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of ``read_and_prepare``."""
+    names = ("labels", "embedder", "half_life", "cap", "document_prefix", "query_prefix", "resplit")
+    return {"seed": options.seed or 0, **{name: getattr(options, name) for name in names}}
 
 
 def _use_settings(options: argparse.Namespace, settings: dict[str, Any]) -> None:

@@ -2,29 +2,31 @@
 
 ``patch.safetensors`` holds the moved rows, ``run.json`` all figures, ``README.md`` the run card, ``queries.jsonl``
 every test query before and after, ``queries.safetensors`` the vectors of some test queries (to check the search of a
-store) and ``documents.jsonl`` every moved document. The folder is written under another name and renamed when it is
-complete.
+store), ``documents.jsonl`` every moved document, and ``query_curves.safetensors`` the metric of every validation and
+test query as a step function of gamma. The folder is written under another name and renamed when it is complete.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
 from nudgevec.arrays import Array, Ints
+from nudgevec.core.curve import QueryCurves
 from nudgevec.errors import InputError
 from nudgevec.files import write_folder_atomically
 from nudgevec.patch import Patch
 from nudgevec.runs.card import run_card
 from nudgevec.runs.pipeline import FORMAT, Run
 from nudgevec.text.collection import Items
-from nudgevec.text.splits import TEST
+from nudgevec.text.splits import TEST, VALIDATION
 
 _FORMAT_PREFIX = "nudgevec-run-"
 # The first results are saved for this many queries with the largest gains, and with the largest losses.
@@ -32,6 +34,7 @@ _N_EXAMPLES = 50
 _N_RESULTS = 10
 _MAX_QUERY_VECTORS = 1000
 _MAX_TEXT = 300
+_CURVE_COLUMNS = ("gamma", "query", "change", "at_zero")
 
 
 def save(run: Run, target: Path, *, overwrite: bool = False) -> dict[str, Any]:
@@ -44,6 +47,7 @@ def save(run: Run, target: Path, *, overwrite: bool = False) -> dict[str, Any]:
         vectors = run.data.queries[TEST].vectors[run.test.before.query[:_MAX_QUERY_VECTORS]]
         save_file({"test": np.ascontiguousarray(vectors, np.float32)}, draft / "queries.safetensors")
         _write_records(draft / "documents.jsonl", _document_records(run))
+        _save_query_curves(draft / "query_curves.safetensors", run)
         (draft / "README.md").write_text(run_card(facts), encoding="utf-8")
         (draft / "run.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return facts
@@ -71,6 +75,22 @@ def load_query_vectors(folder: Path) -> Array:
     return vectors
 
 
+def load_query_curves(folder: Path) -> dict[str, tuple[list[str], QueryCurves]]:
+    """Return the ids of the validation and of the test queries, each with their metric as a function of gamma.
+
+    Validation queries are missing where gamma was not chosen on them.
+    """
+    try:
+        with safe_open(folder / "query_curves.safetensors", framework="numpy") as file:
+            ids = json.loads(file.metadata()["ids"])
+            return {
+                name: (ids[name], QueryCurves(*(file.get_tensor(f"{name}.{column}") for column in _CURVE_COLUMNS)))
+                for name in ids
+            }
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{folder} has no readable curves of its queries ({error}): tune again") from None
+
+
 def load_records(path: Path) -> list[dict[str, Any]]:
     """Return the objects of a JSON Lines file of a run folder."""
     with path.open(encoding="utf-8") as file:
@@ -90,6 +110,22 @@ def check_target(target: Path, overwrite: bool) -> None:
         raise InputError(f"{target} exists and is not a run folder, so it is not overwritten: choose another --out")
     if not overwrite:
         raise InputError(f"{target} contains a run: choose another --out, or pass --overwrite to replace it")
+
+
+def _save_query_curves(path: Path, run: Run) -> None:
+    test = run.data.queries[TEST]
+    curves = {TEST: ([test.ids[number] for number in run.test.before.query.tolist()], run.test.query_curves)}
+    if run.tuner.query_curves_ is not None:
+        validation = run.data.queries[VALIDATION]
+        relevant = [any(grade > 0 for grade in labels.values()) for labels in validation.labels]
+        curves[VALIDATION] = list(compress(validation.ids, relevant)), run.tuner.query_curves_
+    tensors = {
+        f"{name}.{column}": np.ascontiguousarray(getattr(by_query, column))
+        for name, (_, by_query) in curves.items()
+        for column in _CURVE_COLUMNS
+    }
+    ids = {name: ids for name, (ids, _) in curves.items()}
+    save_file(tensors, path, metadata={"ids": json.dumps(ids), "metric": run.options["metric"]})
 
 
 def _query_records(run: Run) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,7 @@ class Run:
         assert self.tuner.test_ is not None
         return self.tuner.test_
 
-    @property
+    @cached_property
     def facts(self) -> dict[str, Any]:
         """All figures of the run, as ``run.json`` holds them."""
         data, patch = self.data, self.patch
@@ -209,9 +210,7 @@ def prepare(
     return Prepared(collection, documents, queries, parts, embedder_name, n_dropped, settings)
 
 
-def tune(
-    data: Prepared, method: str = "N", metric: str = "ndcg@10", *, engine: str = "auto", guard: float = 1.0
-) -> Run:
+def fit(data: Prepared, method: str = "N", metric: str = "ndcg@10", *, engine: str = "auto", guard: float = 1.0) -> Run:
     """Fit a tuner on the training queries, choose gamma on the validation queries, and measure on the test queries."""
     if method not in METHODS:
         raise OptionError(f"unknown method {method!r}: use one of {', '.join(METHODS)}")

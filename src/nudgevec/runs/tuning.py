@@ -1,0 +1,134 @@
+"""The whole pipeline in one call: read, embed, split, tune, measure, and write the run folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from nudgevec.errors import OptionError
+from nudgevec.feedback.events import read_labelled_documents
+from nudgevec.runs import folder
+from nudgevec.runs.pipeline import Prepared, Run, fit, prepare
+from nudgevec.text import readers
+
+
+def tune(
+    data: str | os.PathLike[str],
+    *,
+    labels: str | os.PathLike[str] | None = None,
+    embedder: str | None = None,
+    method: str = "N",
+    metric: str = "ndcg@10",
+    out: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    half_life: float | None = None,
+    cap: float | None = None,
+    document_prefix: str | None = None,
+    query_prefix: str | None = None,
+    seed: int = 0,
+    resplit: bool = False,
+    guard: float = 1.0,
+    engine: str = "auto",
+) -> Run:
+    """Tune a collection and measure the result on queries it never saw, as ``nudgevec tune`` does.
+
+    Parameters
+    ----------
+    data : str or path
+        A folder or file in a known layout (BEIR, vectors, Hugging Face, LlamaIndex), or the url of a vector store.
+    labels : path, optional
+        A label log, or a file of events, with the queries and labels of documents that have none themselves.
+    embedder : str, optional
+        What turns texts into vectors: ``"static"`` (the default), ``"st:NAME"``, ``"openai:NAME"`` or
+        ``"precomputed:NAME"``.
+    method : {"N", "M", "M+N", "NU"}
+        The tuner.
+    metric : str
+        The metric to maximise on the validation queries.
+    out : path, optional
+        The run folder to write.
+    overwrite : bool
+        Replace a run folder that exists.
+    half_life, cap : float, optional
+        How the events of a label log are weighted; see ``LabelLog.labels``.
+    document_prefix, query_prefix : str, optional
+        Texts to put before documents and queries in place of those of the model.
+    seed : int
+        Seed of the split, where the data has none.
+    resplit : bool
+        Make a new split even where the data has one.
+    guard : float
+        Standard deviations of chance that the gain on the validation queries must exceed.
+    engine : str
+        Where products run.
+
+    Returns
+    -------
+    Run
+        The fitted tuner, its patch, and the figures of the test queries.
+
+    Raises
+    ------
+    NudgeError
+        If the data cannot be read, labels are missing, or the folder exists.
+
+    Examples
+    --------
+    >>> import json, tempfile
+    >>> from pathlib import Path
+    >>> topics = [f"{colour} {thing}" for colour in ("red", "blue", "green") for thing in ("car", "house", "apple")]
+    >>> words = "old new big small fast slow cheap nice my your".split()
+    >>> queries = {f"q{n}": f"{words[n // 9]} {topics[n % 9]}" for n in range(90)}
+    >>> pairs = {
+    ...     "corpus": {f"d{n}": text for n, text in enumerate(topics)},
+    ...     "queries": queries,
+    ...     "relevant_docs": {query: [f"d{(int(query[1:]) + 1) % 9}"] for query in queries},
+    ... }
+    >>> path = Path(tempfile.mkdtemp()) / "pairs.json"
+    >>> _ = path.write_text(json.dumps(pairs))
+    >>> run = tune(path, metric="mrr@3")
+    >>> run.test.after["mrr@3"].mean > run.test.before["mrr@3"].mean
+    True
+    """
+    if out is not None:
+        if not os.fspath(out):
+            raise OptionError("out (--out) needs the name of a folder")
+        folder.check_target(Path(out), overwrite)
+    prepared = read_and_prepare(
+        data,
+        labels=labels,
+        embedder=embedder,
+        half_life=half_life,
+        cap=cap,
+        document_prefix=document_prefix,
+        query_prefix=query_prefix,
+        seed=seed,
+        resplit=resplit,
+    )
+    run = fit(prepared, method, metric, guard=guard, engine=engine)
+    if out is not None:
+        folder.save(run, Path(out), overwrite=overwrite)
+    return run
+
+
+def read_and_prepare(
+    data: str | os.PathLike[str],
+    *,
+    labels: str | os.PathLike[str] | None = None,
+    embedder: str | None = None,
+    half_life: float | None = None,
+    cap: float | None = None,
+    document_prefix: str | None = None,
+    query_prefix: str | None = None,
+    seed: int = 0,
+    resplit: bool = False,
+) -> Prepared:
+    """Read, embed and split a collection; see ``tune``."""
+    if labels is None and (half_life is not None or cap is not None):
+        raise OptionError("a half-life and a cap need a label log: pass labels= (--labels)")
+    if labels is None:
+        collection = readers.read(data)
+    else:
+        collection = read_labelled_documents(os.fspath(data), Path(labels), half_life=half_life, cap=cap, seed=seed)
+    prefixes = (document_prefix, query_prefix)
+    return prepare(collection, embedder, seed=seed, use_given_split=not resplit, prefixes=prefixes)
