@@ -1,13 +1,12 @@
-"""CPU benchmarks, each figure from a process of its own: `make bench`, or `python benchmarks/cpu.py TARGET SECTION...`.
+"""CPU benchmarks: `make bench`, or `python benchmarks/cpu.py TARGET SECTION...` for some of the sections.
 
-Sections are the functions here that yield lines, all of them by default.
+Every figure comes from a process of its own (`worker.py`). Sections are the functions here that yield lines.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import math
 import os
 import platform
 import shutil
@@ -23,11 +22,10 @@ from worker import SOURCES, scratch
 
 HERE = Path(__file__).parent
 CASE = {"n": 100_000, "d": 384, "train": 20_000, "validation": 2_000, "touched": 10_000}
+# A vector of this length is added to all vectors of the anisotropic case: two documents have a cosine of 0.83.
 COMMON = 2.2
-TURNS = 3
-SMALL_TURNS = 15
-MOST_ON_PLAIN_PATH = 300_000
-PAUSE = 2.0
+PROCESSES = 3
+METRICS = "recall@1", "ndcg@10", "recall@100", "ndcg@100"
 
 
 def measure(**spec):
@@ -41,153 +39,77 @@ def measure(**spec):
     return result
 
 
+def pairs(count=PROCESSES, **spec):
+    """Runs of the plain pass and of nudgevec in turn, because a shared machine is not equally fast all the time."""
+    options = {name: spec.pop(name) for name in ("method", "metric") if name in spec}
+    return [
+        (measure(task="plain", repeat=3, **spec), measure(task="nudgevec", repeat=3, **options, **spec))
+        for _ in range(count)
+    ]
+
+
+def ratio(runs, key="best"):
+    """The median of the ratios, with the lowest and the highest."""
+    ratios = sorted(ours[key] / other[key] for other, ours in runs)
+    return f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+
+
 def the_case():
-    yield "## One case beside its peers"
+    yield "## 100,000 documents"
     yield ""
-    yield f"{CASE}. `plain` is one `(Q @ D.T).max(1)` in float32."
-    yield f"Each line of ours is {TURNS} fresh processes, in turn with as many of `plain`, because the machine is not"
-    yield f"equally fast all the time; it is left alone for {PAUSE:.0f} s before each of them. Ratios are the middle"
-    yield "ones of the pairs, with lowest and highest; after them the middle one of ours over that of all of `plain`."
-    yield "The first of three calls in a process finds cold caches and memory, the best of them does not."
-    yield "The peer is run before, between and after the engines; its figures are the middle ones. Ratios are to its"
-    yield "plain path; for its memory-saving one, documents that answer nothing are put apart beforehand."
+    yield f"`{CASE}`. The plain pass is `(Q @ D.T).max(1)` in float32. Warm: best of 3 calls in a process; cold:"
+    yield f"the first call. Medians of {PROCESSES} pairs of processes, with the lowest and highest. `nudge-ft` 0.1.2 is"
+    yield "run once per method, on its plain path."
     yield ""
-    yield "| what | first, x plain | best of 3, x plain | faster than nudge-ft N | than nudge-ft M | MB above inputs |"
+    yield "| method, metric | warm / plain pass | cold / plain pass | faster than nudge-ft N | than nudge-ft M | MB |"
     yield "|---|---|---|---|---|---|"
-    peers, plains, ours = {(method, spare): [] for spare in (False, True) for method in "NM"}, [], {}
-
-    def run_peers():
-        for (method, spare), runs in peers.items():
-            runs.append(measure(task="nudge-ft", method=method, spare=spare, **CASE))
-
-    for engine in ("cpu",):
-        run_peers()
-        for method, metric in itertools.product("NM", ("capped_recall@1", "ndcg@10", "recall@100", "ndcg@100")):
-            options = {"engine": engine, "method": method, "metric": metric}
-            pairs = [pair(repeat=3, **options) for _ in range(TURNS)]
-            plains += [plain for plain, _ in pairs]
-            ours[f"{engine}, {method}, {metric}"] = pairs
-    run_peers()
-    theirs = {path: middle(runs, "first") for path, runs in peers.items()}
-
-    def times_as_fast(first):
-        return " | ".join(f"{theirs[method, False] / first:.1f} x" for method in "NM")
-
-    for name, pairs in ours.items():
-        yield (
-            f"| {name} | {shares(pairs, plains, 'first')} | {shares(pairs, plains, 'best')} "
-            f"| {times_as_fast(middle([row for _, row in pairs], 'first'))} "
-            f"| {max(row['grown_mb'] for _, row in pairs)} |"
-        )
-    for (method, spare), runs in peers.items():
-        first, best = (middle(runs, key) / middle(plains, key) for key in ("first", "best"))
-        yield (
-            f"| nudge-ft NUDGE{method}{', memory-saving' if spare else ''} | {first:.1f} | {best:.1f} "
-            f"| {times_as_fast(theirs[method, spare])} | {max(run['grown_mb'] for run in runs)} |"
-        )
+    peers = {method: measure(task="nudge-ft", method=method, **CASE)["first"] for method in "NM"}
+    for method, metric in itertools.product("NM", METRICS):
+        runs = pairs(method=method, metric=metric, **CASE)
+        warm = statistics.median(ours["best"] for _, ours in runs)
+        faster = " | ".join(f"{peers[peer] / warm:.1f} x" for peer in "NM")
+        memory = max(ours["grown_mb"] for _, ours in runs)
+        yield f"| {method}, {metric} | {ratio(runs)} | {ratio(runs, 'first')} | {faster} | {memory} |"
     yield ""
 
 
-def other_metrics():
-    yield "## The same case: other metrics"
+def anisotropic():
+    yield "## 100,000 documents, anisotropic"
     yield ""
-    yield f"First calls over `plain`, {TURNS} turns each, as above."
+    yield f"The same with a vector of length {COMMON} added to all: two documents have a cosine of 0.83."
     yield ""
-    yield "| metric | NumPy, N | NumPy, M | PyTorch, N | PyTorch, M | most MB above inputs |"
-    yield "|---|---|---|---|---|---|"
-    metrics = "recall@10", "success@10", "mrr@10", "recall@20", "recall@50"
-    runs = {metric: turns_of(metric, CASE) for metric in metrics}
-    for metric, cells in zip(runs, table(runs.values()), strict=True):
-        yield f"| {metric} {cells}"
+    yield "| method, metric | warm / plain pass | MB |"
+    yield "|---|---|---|"
+    for method in "NM":
+        runs = pairs(method=method, metric="ndcg@10", common=COMMON, **CASE)
+        yield f"| {method}, ndcg@10 | {ratio(runs)} | {max(ours['grown_mb'] for _, ours in runs)} |"
     yield ""
-
-
-def much_in_common():
-    yield "## The same case: vectors with much in common"
-    yield ""
-    yield f"A vector of length {COMMON} is added to all: two documents have a cosine of 0.83, as with some models."
-    yield f"NDCG@10, first calls over `plain`, {TURNS} turns each, as above."
-    yield ""
-    yield "| NumPy, N | NumPy, M | PyTorch, N | PyTorch, M | most MB above inputs |"
-    yield "|---|---|---|---|---|"
-    yield from table([turns_of("ndcg@10", {**CASE, "common": COMMON})])
-    yield ""
-
-
-def pair(repeat=1, case=CASE, **options):
-    """One of `plain` and one of ours. Each finds an idle machine: a virtual one hands memory that nobody uses back to
-    its host after a while, and what was freed just before comes much faster than what has to be asked for again."""
-    time.sleep(PAUSE)
-    plain = measure(task="plain", repeat=repeat, **case)
-    time.sleep(PAUSE)
-    return plain, measure(task="nudgevec", repeat=repeat, **options, **case)
-
-
-def turns_of(metric, case):
-    """Pairs of `plain` and of ours, for all engines and methods."""
-    runs = []
-    for engine, method in itertools.product(("cpu",), "NM"):
-        options = {"engine": engine, "method": method, "metric": metric}
-        runs.append([pair(case=case, **options) for _ in range(TURNS)])
-    return runs
-
-
-def table(lines):
-    """First calls over `plain`, and the most memory, for lines of such runs."""
-    lines = list(lines)
-    plains = [plain for runs in lines for pairs in runs for plain, _ in pairs]
-    for runs in lines:
-        memory = max(row["grown_mb"] for pairs in runs for _, row in pairs)
-        yield f"| {' | '.join(shares(pairs, plains, 'first') for pairs in runs)} | {memory} |"
-
-
-def middle(rows, key):
-    return statistics.median(row[key] for row in rows)
-
-
-def ratios(pairs, key):
-    """The middle one of the pairs, the lowest and the highest."""
-    each = sorted(row[key] / plain[key] for plain, row in pairs)
-    return f"{statistics.median(each):.2f} ({each[0]:.2f} to {each[-1]:.2f})"
-
-
-def shares(pairs, plains, key):
-    """The same, and the middle one of ours over that of all of `plain`."""
-    return f"{ratios(pairs, key)}, {middle([row for _, row in pairs], key) / middle(plains, key):.2f}"
 
 
 def real_sets():
     yield "## Real data sets"
     yield ""
-    yield "MiniLM vectors, validation capped at 1,000 queries. Time over that of `nudge-ft`'s grid on recall@1, for the"
-    yield "same method: first call in a fresh process, and best of 5. Labels per query: about 40, 1 and 1."
-    yield f"{SMALL_TURNS} processes of each, in turn; ratios are the middle ones of the pairs, with lowest and highest."
+    yield "MiniLM vectors, at most 1,000 validation queries. Time of nudgevec over that of `nudge-ft` (its grid, for"
+    yield "recall@1) for the same method; best of 5 calls, medians of 5 pairs of processes."
     yield ""
-    yield "| data set | method | metric | first | best of 5 |"
-    yield "|---|---|---|---|---|"
+    yield "| data set | method | capped_recall@1 | ndcg@10 |"
+    yield "|---|---|---|---|"
     for name, method in itertools.product(("nfcorpus", "scifact", "metatool"), "NM"):
-        jobs = {metric: {"task": "nudgevec", "metric": metric} for metric in ("capped_recall@1", "ndcg@10")}
-        jobs["peer"] = {"task": "nudge-ft"}
-        runs = {job: [] for job in jobs}
-        for _ in range(SMALL_TURNS):
-            for job, options in jobs.items():
-                runs[job].append(measure(method=method, repeat=5, name=name, **options))
-        peers = runs.pop("peer")
-        for metric, rows in runs.items():
-            pairs = list(zip(peers, rows, strict=True))
-            yield f"| {name} | {method} | {metric} | {ratios(pairs, 'first')} | {ratios(pairs, 'best')} |"
+        runs = {"capped_recall@1": [], "ndcg@10": []}
+        for _ in range(5):
+            peer = measure(task="nudge-ft", method=method, repeat=5, name=name)
+            for metric, measured in runs.items():
+                ours = measure(task="nudgevec", method=method, metric=metric, repeat=5, name=name)
+                measured.append((peer, ours))
+        yield f"| {name} | {method} | {' | '.join(ratio(measured) for measured in runs.values())} |"
     yield ""
 
 
 def growth():
     yield "## Growth"
     yield ""
-    yield "CPU engine, NDCG@10, beside the peer on both of its paths; first calls. Times are relative to ours for the"
-    yield "first value of a series; exponents are fitted to all of it, and to the last step. On its plain path, whose"
-    yield f"memory grows with the documents, the peer is not run with more than {MOST_ON_PLAIN_PATH:,} of them."
+    yield "NDCG@10, best of 2 calls, relative to the first value of a series; exponents are fitted to the whole series."
     yield ""
-    yield "| method, what grows | nudgevec | MB | nudge-ft | MB | nudge-ft, memory-saving | MB |"
-    yield "|---|---|---|---|---|---|---|"
     base = {"n": 100_000, "d": 384, "train": 5_000, "validation": 500, "touched": 4_000}
     half = {**base, "n": 50_000}
     label_heavy = {**base, "n": 20_000, "touched": 15_000}
@@ -197,76 +119,91 @@ def growth():
         ("validation queries", "validation", half, (250, 1000, 4000)),
         ("labels per query", "labels", label_heavy, (1, 4, 16, 40)),
     ]
+    yield "| what grows | method | values | time | MB | exponent |"
+    yield "|---|---|---|---|---|---|"
     for (what, key, rest, values), method in itertools.product(series, "NM"):
-        ours, plain_path, saving = [], [], []
-        for value in values:
-            spec = {**rest, key: value, "method": method}
-            ours.append(measure(task="nudgevec", **spec))
-            plain_path.append(measure(task="nudge-ft", **spec) if spec["n"] <= MOST_ON_PLAIN_PATH else None)
-            saving.append(measure(task="nudge-ft", spare=True, **spec))
-        for value, *rows in zip(values, ours, plain_path, saving, strict=True):
-            cells = " | ".join("| " if row is None else grown(row, ours[0]) for row in rows)
-            yield f"| {method}, {value:,} {what} | {cells} |"
-        cells = " | | ".join(exponent(values, rows) for rows in (ours, plain_path, saving))
-        yield f"| {method}, exponent | {cells} | |"
+        runs = [measure(task="nudgevec", method=method, repeat=2, **{**rest, key: value}) for value in values]
+        times = [run["best"] for run in runs]
+        exponent = np.polyfit(np.log(values), np.log(times), 1)[0]
+        relative = ", ".join(f"{time / times[0]:.1f}" for time in times)
+        memory = ", ".join(str(run["grown_mb"]) for run in runs)
+        shown = "; ".join(f"{value:,}" for value in values)
+        yield f"| {what} | {method} | {shown} | {relative} | {memory} | {exponent:.2f} |"
     yield ""
 
 
-def grown(row, first):
-    """Time relative to that of the first, and memory."""
-    return f"{row['first'] / first['first']:.1f} | {row['grown_mb']}"
-
-
-def exponent(values, rows):
-    """The one fitted to all, and that of the last step."""
-    values, times = zip(*((value, row["first"]) for value, row in zip(values, rows, strict=True) if row), strict=True)
-    last = math.log(times[-1] / times[-2]) / math.log(values[-1] / values[-2])
-    return f"{np.polyfit(np.log(values), np.log(times), 1)[0]:.2f} (last step {last:.2f})"
-
-
-def streaming():
+def from_disk():
     yield "## From disk"
     yield ""
-    yield "1,000,000 x 384 float32, 1,000 validation queries, NUDGE-N, NDCG@10, CPU engine, files in the cache."
+    yield "1,000,000 x 384 float32, 1,000 validation queries, NUDGE-N, NDCG@10; files are in the cache of the system."
     yield ""
-    yield "| source | speed of the in-memory array | memory above inputs, MB |"
+    yield "| source | time / array in memory | MB |"
     yield "|---|---|---|"
     spec = {"n": 1_000_000, "d": 384, "train": 5_000, "validation": 1_000, "touched": 4_000, "repeat": 2}
-    rows = {source: measure(task="nudgevec", source=source, **spec) for source in SOURCES}
-    for source, row in rows.items():
-        yield f"| {source} | {100 * rows['array']['best'] / row['best']:.0f}% | {row['grown_mb']} |"
-    big = measure(task="nudgevec", on_disk=True, **{**spec, "n": 10_000_000, "repeat": 1})
-    speed = 10 * rows["array"]["best"] / big["first"]
-    yield f"| mapped, 10,000,000 documents | {100 * speed:.0f}% per document | {big['grown_mb']} |"
+    runs = {source: measure(task="nudgevec", source=source, **spec) for source in SOURCES}
+    for source, run in runs.items():
+        yield f"| {source} | {run['best'] / runs['array']['best']:.2f} | {run['grown_mb']} |"
     yield ""
 
 
-def main(target, *chosen):
+def start_up():
+    yield "## Start-up"
+    yield ""
+    yield "Seconds of a new Python process, best of 5: median of what a process costs that does nothing is subtracted."
+    yield ""
+    yield "| what | seconds |"
+    yield "|---|---|"
+    fit = (
+        "import numpy as np; from nudgevec import NudgeN; r = np.random.default_rng(0); d = r.standard_normal((50, 8), "
+        "np.float32); NudgeN(guard=0).fit(d, (d[:9], [[1]] * 9), (d[9:12], [[1]] * 3))"
+    )
+    nothing, numpy = start("pass"), start("import numpy")
+    yield f"| `import numpy` | {numpy - nothing:.2f} |"
+    yield f"| `import nudgevec` | {start('import nudgevec') - nothing:.2f} |"
+    yield f"| NumPy, nudgevec and a small fit with compiled loops on disk | {start(fit) - nothing:.2f} |"
+    empty = scratch() / "numba"
+    shutil.rmtree(empty, ignore_errors=True)
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", fit], check=True, env={**os.environ, "NUMBA_CACHE_DIR": str(empty)})
+    yield f"| the first fit after installation, which compiles | {time.perf_counter() - began - nothing:.1f} |"
+    yield ""
+
+
+def start(code):
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def main(target, *names):
     facts = Path("/proc/cpuinfo").read_text().splitlines()
     processor = next(line.split(":")[1].strip() for line in facts if line.startswith("model name"))
-    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "torch", "nudge-ft", "nudgevec"))
+    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "numba", "nudge-ft", "nudgevec"))
+    command = f"python benchmarks/cpu.py TARGET {' '.join(names)}" if names else "make bench"
     lines = [
         "# Benchmarks on the CPU",
         "",
-        f"Made by `{' '.join(['python benchmarks/cpu.py TARGET', *chosen]) if chosen else 'make bench'}`. "
-        f"{processor}, {len(os.sched_getaffinity(0))} cores; "
-        f"Python {platform.python_version()}, {versions}.",
+        f"Made by `{command}`. {processor}, {len(os.sched_getaffinity(0))} cores; Python {platform.python_version()}, "
+        f"{versions}. MB: growth of the process during the first call.",
         "",
     ]
-    sections = [the_case, other_metrics, much_in_common, growth, streaming]
+    sections = {section.__name__: section for section in (the_case, anisotropic, growth, from_disk, start_up)}
     if os.environ.get("NUDGEVEC_DATA"):
-        sections.append(real_sets)
-    unknown = set(chosen) - {section.__name__ for section in sections}
+        sections["real_sets"] = real_sets
+    unknown = set(names) - set(sections)
     if unknown:
-        names = ", ".join(section.__name__ for section in sections)
-        sys.exit(f"No section {', '.join(sorted(unknown))}: there are {names} (real_sets where NUDGEVEC_DATA is set).")
+        sys.exit(
+            f"no section {', '.join(sorted(unknown))}; there are {', '.join(sections)} (real_sets if NUDGEVEC_DATA)"
+        )
     try:
-        for section in sections:
-            if chosen and section.__name__ not in chosen:
-                continue
-            lines += section()
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text("\n".join(lines) + "\n")
+        for name, section in sections.items():
+            if not names or name in names:
+                lines += section()
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text("\n".join(lines) + "\n")
     finally:
         shutil.rmtree(scratch(), ignore_errors=True)
 

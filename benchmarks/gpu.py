@@ -1,7 +1,7 @@
-"""GPU benchmarks: `python benchmarks/gpu.py [--sections case,peers,half,shapes,same] [TARGET]`, on a machine with CUDA.
+"""GPU benchmarks: `python benchmarks/gpu.py [--sections same,case,half,shapes] [TARGET]`, on a machine with CUDA.
 
 Times are seconds from ordinary host memory to the finished patch, after a small run that starts CUDA and its libraries.
-The peer's package (nudge-ft) is needed for the sections `peers` and `half`.
+The section `half` needs the peer's package, nudge-ft.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def problem(documents, train, validation, touched, labels=1, seed=0):
 
 
 def timed(call, repeat=3):
-    """Seconds of the first and the best call, and the most GPU memory (GB) reserved meanwhile."""
+    """Seconds of the first and the best call, and the most GPU memory (GB) that was reserved."""
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     times = []
@@ -82,7 +82,7 @@ def ours(documents, train, validation, method, metric):
 
 def case(everything):
     yield from ("## 7.6 million documents", "")
-    yield "7,631,395 x 384, 55,000 training and 8,000 validation queries, 60,000 documents in play."
+    yield "7,631,395 x 384, 55,000 training and 8,000 validation queries, labels on 60,000 documents."
     yield from ("", "| what | first call, s | best of 3, s | GPU memory, GB |", "|---|---|---|---|")
     parts = problem(everything, 55_000, 8_000, 60_000)
     for method in METHODS:
@@ -91,25 +91,16 @@ def case(everything):
             yield f"| nudgevec {method}, {metric} | {first:.2f} | {best:.2f} | {memory:.1f} |"
 
 
-def peers(everything):
-    yield from ("## 7.6 million documents: the peer on its memory-saving path", "")
-    yield from ("| what | seconds | GPU memory, GB |", "|---|---|---|")
-    parts = problem(everything, 55_000, 8_000, 60_000)
-    for method in METHODS:
-        first, _, memory = timed(theirs(everything, *parts, method, spare=True), repeat=1)
-        yield f"| nudge-ft NUDGE{method} | {first:.1f} | {memory:.1f} |"
-
-
 def half(everything, with_peer=True):
     yield from ("## 500,000 documents", "")
-    yield "The same queries and documents in play; the peer on its plain path."
+    yield "The same queries and labels; the peer on its plain path."
     yield from ("", "| what | first call, s | best of 3, s | GPU memory, GB | nudge-ft / first |", "|---" * 5 + "|")
     documents = np.array(everything[:500_000])
     parts = problem(documents, 55_000, 8_000, 60_000)
     for method in METHODS:
         peer = float("nan")
         if with_peer:
-            peer, _, memory = timed(theirs(documents, *parts, method, spare=False), repeat=1)
+            peer, _, memory = timed(theirs(documents, *parts, method), repeat=1)
             yield f"| nudge-ft NUDGE{method} | {peer:.1f} | | {memory:.1f} | 1 |"
         for metric in METRICS:
             first, best, memory = timed(ours(documents, *parts, method, metric))
@@ -153,7 +144,7 @@ def same(everything):
             yield f"- {method}, {metric}: gamma {one.gamma_!r}, curve and patch of both engines are {verdict}."
 
 
-SECTIONS = {each.__name__: each for each in (same, case, half, shapes, peers)}
+SECTIONS = {section.__name__: section for section in (same, case, half, shapes)}
 
 
 def main():

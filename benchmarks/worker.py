@@ -57,7 +57,7 @@ def real(name):
 def main(spec):
     task = spec.pop("task")
     repeat = spec.pop("repeat", 1)
-    options = {name: spec.pop(name) for name in ("method", "metric", "engine", "source", "spare") if name in spec}
+    options = {name: spec.pop(name) for name in ("method", "metric", "engine", "source") if name in spec}
     documents, train, validation = real(**spec) if "name" in spec else problem(**spec)
     call = TASKS[task](documents, train, validation, **options)
     del documents
