@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from nudgevec import ArrayCorpus, compare, evaluate
+from nudgevec import ArrayCorpus, NudgeN, compare, evaluate
 from nudgevec.errors import OptionError, VectorError
 from nudgevec.evaluation import compare_all
 from nudgevec.metrics import Metric
+from problems import learnable
 
 TREC = {"recall@{k}": "recall_{k}", "ndcg@{k}": "ndcg_cut_{k}", "success@{k}": "success_{k}"}
 
@@ -143,3 +144,16 @@ def test_evaluate_names_bad_options():
         evaluate(np.eye(2), np.eye(2), [[0], [1]], [])
     with pytest.raises(VectorError, match="row 1 is all zeros"):
         evaluate(np.array([[1.0, 0.0], [0.0, 0.0]]), np.eye(2), [[0], [1]], similarity="cosine")
+
+
+@pytest.mark.parametrize("metric", ["recall", "capped_recall", "success", "mrr", "ndcg"])
+def test_a_cut_off_beyond_the_corpus_is_the_size_of_the_corpus(metric):
+    """Also in memory: a table of so many ranks would take gigabytes."""
+    documents, train, validation, test = learnable(rows=120)
+    results = []
+    for k in (120, 10**9):
+        tuner = NudgeN(f"{metric}@{k}", guard=0).fit(documents, train, validation, test)
+        score = evaluate(tuner.transform(documents), *test, f"{metric}@{k}")[f"{metric}@{k}"]
+        assert tuner.test_.after[f"{metric}@{k}"].mean == score.mean
+        results.append((tuner.gamma_, tuner.curve_.values.tolist(), score.mean))
+    assert results[0] == results[1]

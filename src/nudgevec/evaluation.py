@@ -148,7 +148,7 @@ def evaluate(
         raise LabelError("queries: none of them has a relevant label; there is nothing to measure")
     asked = scaled_queries(vectors[used])
     ranking = Ranking(reader, asked, cosine=similarity == "cosine", engine=engine)
-    rows = ranking.top(max(metric.k for metric in wanted))
+    rows = ranking.top(max(metric.limited(reader.rows).k for metric in wanted))
     without = found.n_queries - len(used)
     return evaluation(
         rows, asked, used, relevant, wanted, without, confidence=confidence, resamples=resamples, seed=seed
@@ -220,10 +220,12 @@ def evaluation(
     """Return the evaluation of rankings: ``rows`` are the best documents of every query."""
     hit = rows[relevant.query] == relevant.row[:, None]
     rank = np.where(hit.any(axis=1), hit.argmax(axis=1) + 1, rows.shape[1] + 1)
+    # Rankings shorter than the cut-off of a metric hold all documents.
+    limited = [metric.limited(rows.shape[1]) for metric in metrics]
     values = np.array(
         [
             metric.per_query(relevant.query, rank, metric.shares(relevant.query, relevant.weight), len(used))
-            for metric in metrics
+            for metric in limited
         ]
     )
     intervals = _intervals(values, confidence, resamples, seed)

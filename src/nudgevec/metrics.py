@@ -63,6 +63,10 @@ class Metric:
     def __str__(self) -> str:
         return f"{self.name}@{self.k}"
 
+    def limited(self, n_documents: int) -> Metric:
+        """Return the same metric with a cut-off of at most the number of documents: no rank is larger."""
+        return Metric(self.name, min(self.k, max(1, n_documents)))
+
     @property
     def best_only(self) -> bool:
         """True when only the best-ranked relevant document of a query counts."""

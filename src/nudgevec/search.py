@@ -103,6 +103,7 @@ class Search:
         if len(far) and not paths.rotates:
             where = self.reader.name(int(far[0]))
             raise VectorError(f"documents: {where} is 1e15 times as long as those that move; rescale the vectors")
+        metric = metric.limited(self.reader.rows)
         return metric_steps(paths, queries.vectors, queries.relevant, metric, unmoved, self.engine.scores)
 
     def test(self, queries: Queries, found: TopK, paths: Paths, patch: Patch, metric: Metric) -> Test:
@@ -110,7 +111,7 @@ class Search:
         if len(queries.used) == 0:
             raise LabelError("test queries: none of them has a relevant label; there is nothing to measure")
         metrics = reported_metrics(metric)
-        k = max(each.k for each in metrics)
+        k = max(metric.limited(self.reader.rows).k for metric in metrics)
         after = self.vectors.copy()
         after[np.searchsorted(self.labelled, patch.rows)] = patch.after
         cosine = patch.similarity == "cosine"
