@@ -76,7 +76,7 @@ def step_by_step(method, problem, metric, leaf):
     paths = (rotations if method is NudgeN else rays)(pulled, problem.documents[pulled.rows], reader.name)
     stays = np.setdiff1d(np.arange(reader.rows), paths.rows)
     vectors = np.ascontiguousarray(problem.documents)
-    block = Block(0, vectors, norms(vectors), np.isin(np.arange(reader.rows), stays))
+    block = Block(np.arange(reader.rows), vectors, norms(vectors), np.isin(np.arange(reader.rows), stays))
     unmoved = top_k([block], queries, metric.k + 1, cosine=method is NudgeN)
     return curve_of(metric_steps(paths, queries, relevant, metric, unmoved, leaf=leaf), paths)
 

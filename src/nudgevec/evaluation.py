@@ -175,25 +175,18 @@ class Ranking:
 
         ``known`` are the k + 1 best or more, if a scan has found them already.
         """
-        found = self._search(np.arange(len(self.queries)), k + 1) if known is None else known
-        rows, width = np.full((len(self.queries), k), -1, np.int64), found.rows.shape[1]
-        here = np.arange(len(self.queries))
-        while len(here):
-            # Where the last of the list and the first behind it are tied, the order of ids decides which is in it.
-            behind = found.scores[:, -1]
-            tied = (behind == found.scores[:, k - 1]) & (behind > -np.inf) if width > k else np.zeros(len(here), bool)
-            tied &= width < self.reader.rows
-            for i in np.flatnonzero(~tied):
-                best = self._by_id(found.rows[i], found.scores[i])[:k]
-                rows[here[i], : len(best)] = best
-            here, width = here[tied], min(4 * width, self.reader.rows)
-            found = self._search(here, width)
-        return rows
-
-    def _search(self, which: Ints, k: int) -> TopK:
         k = min(k, self.reader.rows)
-        blocks = self.reader.blocks(cosine=self.cosine) if len(which) else ()
-        return self.engine.top_k(blocks, self.queries[which], k, cosine=self.cosine)
+        found = known
+        if found is None:
+            blocks = self.reader.blocks(cosine=self.cosine)
+            found = self.engine.top_k(blocks, self.queries, min(k + 1, self.reader.rows), cosine=self.cosine)
+        rows = np.stack([self._by_id(*best)[:k] for best in zip(found.rows, found.scores, strict=True)])
+        if found.rows.shape[1] > k:
+            # Where the last of the list and the first behind it are tied, the order of ids decides which is in it.
+            tied = (found.scores[:, k] == found.scores[:, k - 1]) & (found.scores[:, k] > -np.inf)
+            if tied.any():
+                rows[tied] = self._search_by_id(self.queries[tied], k)
+        return rows
 
     def _by_id(self, rows: Ints, scores: Floats) -> Ints:
         """Return rows by score, and equal scores by id as text, the highest first."""
@@ -203,6 +196,16 @@ class Ranking:
         order = sorted(range(len(rows)), key=ids.__getitem__, reverse=True)
         order = sorted(order, key=lambda i: -scores[i])
         return rows[order]
+
+    def _search_by_id(self, queries: Floats, k: int) -> Ints:
+        """Return the rows of the k best documents where equal scores are ranked by id as text, the highest first."""
+        ids = [str(key) for key in self.reader.all_ids]
+        order = np.array(sorted(range(len(ids)), key=ids.__getitem__, reverse=True))
+        position = np.empty(len(ids), np.int64)
+        position[order] = np.arange(len(ids))
+        # The scan ranks equal scores by row. Here positions in the order of ids take the place of rows.
+        blocks = (block._replace(rows=position[block.rows]) for block in self.reader.blocks(cosine=self.cosine))
+        return order[self.engine.top_k(blocks, queries, k, cosine=self.cosine).rows]
 
 
 def evaluation(

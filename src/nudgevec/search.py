@@ -132,9 +132,8 @@ class Search:
         if len(rows) == 0:
             return empty_top_k(len(queries), self.k)
         vectors = compilable(vectors)
-        block = Block(0, vectors, norms(vectors), np.ones(len(rows), np.bool_))
-        best = self.engine.top_k([block], queries, self.k, cosine=self.cosine)
-        return TopK(np.where(best.rows >= 0, rows[best.rows], -1), best.scores)
+        block = Block(rows, vectors, norms(vectors), np.ones(len(rows), np.bool_))
+        return self.engine.top_k([block], queries, self.k, cosine=self.cosine)
 
 
 def reported_metrics(metric: Metric) -> list[Metric]:

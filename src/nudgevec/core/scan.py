@@ -35,10 +35,9 @@ class TopK(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Consecutive documents of a shard."""
+    """Some documents of a shard."""
 
-    first: int
-    """The row of the first one."""
+    rows: Ints
     vectors: Array
     """float32 or float64, C-contiguous."""
     lengths: Floats
@@ -185,7 +184,7 @@ def add_pairs(queries, block, filtered, first, position, floor, found):  # type:
 @njit(cache=True)
 def add_pair(queries, block, filtered, i, j, floor, found):  # type: ignore[no-untyped-def]
     """Put document j of a block into the list of query i if its exact score is better than the worst there."""
-    score, row = dot(queries[i], block.vectors[j]) / filtered.divisor[j], block.first + j
+    score, row = dot(queries[i], block.vectors[j]) / filtered.divisor[j], block.rows[j]
     if score >= floor[i] and _before(score, row, found.scores[i, 0], found.rows[i, 0]):
         _replace_worst(found, i, found.rows.shape[1], score, row)
 

@@ -139,8 +139,9 @@ class Reader:
             keep[left_out - first] = False
             vectors = compilable(vectors)
             lengths = norms(vectors)
-            self._check(lengths, np.arange(first, first + len(vectors)), cosine)
-            yield Block(first, vectors, lengths, keep)
+            rows = np.arange(first, first + len(vectors))
+            self._check(lengths, rows, cosine)
+            yield Block(rows, vectors, lengths, keep)
             bar.update(len(vectors))
 
     def _check(self, lengths: Floats, rows: Ints, cosine: bool) -> None:

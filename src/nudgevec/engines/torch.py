@@ -151,7 +151,7 @@ def _parts(blocks: Iterable[Block], rows: int) -> Iterator[Block]:
         size = -(-len(block.vectors) // max(1, n_parts))
         for begin in range(0, len(block.vectors), max(1, size)):
             part = slice(begin, begin + size)
-            yield Block(block.first + begin, block.vectors[part], block.lengths[part], block.keep[part])
+            yield Block(block.rows[part], block.vectors[part], block.lengths[part], block.keep[part])
 
 
 def _rounded_down(values: Floats) -> Singles:
