@@ -44,14 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("nudgevec: stopped", file=sys.stderr)
         return 130
     except Exception as error:
-        from nudgevec.stores import Address, is_store, told
+        from nudgevec.stores import Address, error_text, is_store
 
         # The library of a store has errors of its own.
         place = getattr(options, "store", None) or getattr(options, "data", None) or ""
         if not is_store(place):
             raise
         address = Address.parse(place)
-        print(f"nudgevec: {address}: {address.hidden(told(error))}", file=sys.stderr)
+        print(f"nudgevec: {address}: {address.hide_password(error_text(error))}", file=sys.stderr)
         return 1
     return 0
 

@@ -156,26 +156,26 @@ def apply(options: argparse.Namespace) -> None:
     """Put a run on a store."""
     from nudgevec.errors import NudgeWarning
     from nudgevec.runs import pipeline as run
-    from nudgevec.stores import open_store, recall, told
+    from nudgevec.stores import error_text, open_store, recall
 
     _, patch = run.load(Path(options.run))
     queries: Any = run.asked(Path(options.run))[: options.check] if options.check > 0 else ()
     found: dict[str, float] = {}
     with open_store(options.store) as store:
-        if len(queries) and store.status().facts is None:
+        if len(queries) and store.status().metadata is None:
             found["before"] = recall(store, queries)
         status = store.apply(patch)
-        if status.facts is not None and len(queries):
+        if status.metadata is not None and len(queries):
             try:
                 found["after"] = recall(store, queries)
             except Exception as error:
-                message = f"the patch is in force, but the store's search could not be tried: {told(error)}"
+                message = f"the patch is applied, but the store's search could not be measured: {error_text(error)}"
                 warnings.warn(message, NudgeWarning, stacklevel=2)
     if options.json:
         _print_json({**asdict(status), "search": {"queries": len(queries), "recall@10": found}})
         return
-    if status.facts is None:
-        print(f"{store.url}: this run moved nothing, so there is nothing to put on")
+    if status.metadata is None:
+        print(f"{store.url}: nothing to apply: this run moved no documents")
         return
     print(f"{store.url}: {status}")
     if "after" in found:

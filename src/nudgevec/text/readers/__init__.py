@@ -43,7 +43,7 @@ def documents(path: str | os.PathLike[str]) -> Items:
     """The documents alone, in the same layouts, as a folder of text files, or in a store; labels are elsewhere."""
     if isinstance(path, str) and is_store(path):
         store = open_store(path)
-        return Items([str(key) for key in store.ids], vectors=store.original(), compared_by=store.metric)
+        return Items([str(key) for key in store.ids], vectors=store.original(), compared_by=store.similarity)
     where = Path(path)
     if not where.exists():
         raise InputError(f"there is nothing at {where}")
