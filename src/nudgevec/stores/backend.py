@@ -140,7 +140,13 @@ class Backend(ABC):
 
     @property
     def ids(self) -> Sequence[Hashable]:
-        """The ids of all documents with a vector, read once."""
+        """The ids of all documents with a vector, in the order of ``blocks``.
+
+        Returns
+        -------
+        sequence
+            Strings or integers, read once and again after ``refresh``.
+        """
         if self._ids is None:
             self._ids = self.read_ids()
         return self._ids
