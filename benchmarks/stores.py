@@ -1,8 +1,8 @@
-"""How long stores take to be read, patched and put back.
+"""Times to read, patch and revert vector stores.
 
     python benchmarks/stores.py [docs/results/benchmarks-stores.md]
 
-The stores are those of the tests, in folders and processes of their own. Streaming LanceDB is timed beside LanceDB.
+The stores are those of the tests, in temporary folders. Reading a LanceDB table is compared with LanceDB alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nudgevec import NudgeN, open_store
 DIM = 384
 ROWS = 20_000
 STREAMED = 1_000_000
-# Every row is a transaction there.
+# Fewer documents where each row is a transaction.
 SMALL = {"qdrant": 2_000, "qdrant cosine": 2_000}
 
 
@@ -68,34 +68,34 @@ def _patched(kind: type, rows: int) -> list[str]:
                 getattr(opened, verb)(patch)
                 times.append(time.perf_counter() - began)
         store.release()
-    return [f"{rows:,}", f"{len(patch):,}", *(f"{each:.2f}" for each in (read, *times))]
+    return [f"{rows:,}", f"{len(patch):,}", *(f"{seconds:.2f}" for seconds in (read, *times))]
 
 
 def _streamed() -> list[str]:
-    """The time to stream a large table, beside what LanceDB needs by itself."""
+    """Compare the time to read a large table with that of LanceDB alone."""
     import lancedb
 
     with tempfile.TemporaryDirectory() as folder:
         database = lancedb.connect(folder)
         table = database.create_table("docs", _batches(), schema=_SCHEMA)
         assert table.count_rows() == STREAMED
-        ratios, ours, theirs, grown = [], [], [], 0.0
+        ratios, nudgevec_times, lancedb_times, grown = [], [], [], 0.0
         for _ in range(3):
             began = time.perf_counter()
             rows = sum(len(batch) for batch in table.search().select(["id", "vector"]).to_batches(batch_size=4096))
-            theirs.append(time.perf_counter() - began)
+            lancedb_times.append(time.perf_counter() - began)
             began = time.perf_counter()
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             with open_store(f"lancedb:{folder}#docs") as opened:
                 assert sum(len(part) for part, _ in opened.blocks()) == rows == STREAMED
-            ours.append(time.perf_counter() - began)
+            nudgevec_times.append(time.perf_counter() - began)
             grown = max(grown, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
-            ratios.append(ours[-1] / theirs[-1])
-    spans = [f"{min(each):.2f}-{max(each):.2f}" for each in (theirs, ours, ratios)]
+            ratios.append(nudgevec_times[-1] / lancedb_times[-1])
+    spans = [f"{min(times):.2f}-{max(times):.2f}" for times in (lancedb_times, nudgevec_times, ratios)]
     return [
-        f"Streaming {STREAMED:,} x {DIM} from LanceDB, ids and vectors: LanceDB itself {spans[0]} s, opened and read "
-        f"through nudgevec {spans[1]} s, {spans[2]} times as long (three runs). Beyond what LanceDB itself "
-        f"needs, peak memory grew by at most {grown:.0f} MB; the ids alone are a list of that length."
+        f"Reading {STREAMED:,} x {DIM} from LanceDB, ids and vectors: LanceDB alone {spans[0]} s, nudgevec {spans[1]} "
+        f"s, a ratio of {spans[2]} (three runs). Peak memory grew by at most {grown:.0f} MB over LanceDB alone, which "
+        "includes the list of ids."
     ]
 
 

@@ -1,7 +1,7 @@
-"""Real vector stores for tests, each with more in it than vectors. A store joins the suite by a class like these.
+"""Real vector stores for tests, with other fields beside the vectors. The suite runs on every class in ``STORES``.
 
-Every class makes a collection of its own (``fill``), shows every row of it (``everything``), and changes it behind
-nudgevec's back (``change``, ``delete``, ``add``). ``metric`` is how the collection is searched.
+Each class creates a collection (``fill``), returns all of its rows (``everything``), and changes it without nudgevec
+(``change``, ``delete``, ``add``). ``similarity`` is how the collection is searched.
 """
 
 from __future__ import annotations
@@ -29,46 +29,54 @@ os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")
 
 class RealStore:
     rows = 1200
-    slack = 0.0
+    tolerance = 0.0
     twice = False
-    """Whether one id can stand there twice."""
+    """Whether an id can occur twice."""
     shared = True
-    """Whether a second client can write meanwhile."""
-    deaths = 50
-    """How often it is killed."""
+    """Whether other clients can write at the same time."""
+    n_kills = 50
+    """How often a process that patches the store is killed."""
 
-    def __init__(self, folder, metric="dot"):
-        self.folder, self.metric = Path(folder), metric
+    def __init__(self, folder, similarity="dot"):
+        self.folder, self.similarity = Path(folder), similarity
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def key(self, number):
         return f"it's {number}"
 
     def option(self, **options):
-        """The url with options."""
+        """Return the url with options."""
         base, _, name = self.url.partition("#")
         more = "&".join(f"{key}={value}" for key, value in options.items())
         return f"{base}{'&' if '?' in base else '?'}{more}{'#' if name else ''}{name}"
 
     def index(self):
-        """Build an index, where the store does not do that by itself."""
+        """Build an index, if the store does not do so by itself."""
 
     def release(self):
-        """Let other processes in."""
+        """Let other processes open the store."""
+
+    @contextlib.contextmanager
+    def clients(self):
+        """Open clients; yields (client, collection) pairs for ``open_store``, and a function that uses each of them.
+
+        The function returns the numbers of documents that the clients count.
+        """
+        yield [], list
 
     @contextlib.contextmanager
     def writer(self):
-        """What another program uses to add documents."""
+        """Yield a function with which another thread adds documents."""
         yield self.add
 
 
 class Lance(RealStore):
     twice = True
 
-    def __init__(self, folder, metric=None):
+    def __init__(self, folder, similarity=None):
         import lancedb
 
-        super().__init__(folder, metric)
+        super().__init__(folder, similarity)
         self.url = f"lancedb:{folder}/db#docs"
         self.database = lancedb.connect(f"{folder}/db")
 
@@ -112,11 +120,21 @@ class Lance(RealStore):
         )
         self.database.open_table("docs").add(rows)
 
+    @contextlib.contextmanager
+    def clients(self):
+        table = self.database.open_table("docs")
+
+        def counts():
+            table.checkout_latest()
+            return [table.count_rows(), self.database.open_table("docs").count_rows()]
+
+        yield [(table, None), (self.database, "docs")], counts
+
     def index(self):
         from lancedb.index import HnswSq
 
-        # A dense graph: with the usual one the recall of an index depends on its random start, from 0.89 to 0.92.
-        dense = HnswSq(distance_type=self.metric, m=48, ef_construction=800)
+        # A dense graph: with the default one, recall varies with the random start, from 0.89 to 0.92.
+        dense = HnswSq(distance_type=self.similarity, m=48, ef_construction=800)
         self.database.open_table("docs").create_index("vector", config=dense)
 
     def _is(self, key):
@@ -125,7 +143,7 @@ class Lance(RealStore):
 
 @functools.cache
 def postgres():
-    """A PostgreSQL server for this process, listening on a socket in a folder of its own."""
+    """Start a PostgreSQL server for this process, with a socket in a new folder."""
     folder = tempfile.mkdtemp(prefix="nudgevec-pg-")
     os.chmod(folder, 0o755)
     with warnings.catch_warnings():
@@ -139,10 +157,10 @@ def postgres():
 
 
 class Postgres(RealStore):
-    def __init__(self, folder, metric=None):
+    def __init__(self, folder, similarity=None):
         import psycopg
 
-        super().__init__(folder, metric)
+        super().__init__(folder, similarity)
         name = f"t{uuid.uuid4().hex}"
         uri = postgres().get_uri()
         with psycopg.connect(uri, autocommit=True) as connection:
@@ -155,8 +173,8 @@ class Postgres(RealStore):
         import psycopg
 
         with psycopg.connect(self.uri) as connection:
-            made = connection.execute(query, values)
-            return made.fetchall() if made.description else None
+            result = connection.execute(query, values)
+            return result.fetchall() if result.description else None
 
     def fill(self, vectors, ids=None, kind="vector"):
         ids = [self.key(row) for row in range(len(vectors))] if ids is None else ids
@@ -185,20 +203,31 @@ class Postgres(RealStore):
     def add(self, key, vector):
         self._do("INSERT INTO docs VALUES (%s, 'new', %s::text::vector, '{new}')", [key, str(vector.tolist())])
 
+    @contextlib.contextmanager
+    def clients(self):
+        import psycopg
+
+        with psycopg.connect(self.uri) as plain, psycopg.connect(self.uri, autocommit=True) as autocommit:
+            connections = [plain, autocommit]
+            yield (
+                [(connection, "docs") for connection in connections],
+                lambda: [connection.execute("SELECT count(*) FROM docs").fetchone()[0] for connection in connections],
+            )
+
     def index(self):
-        kind = {"dot": "ip"}.get(self.metric, self.metric)
+        kind = {"dot": "ip"}.get(self.similarity, self.similarity)
         self._do(f"CREATE INDEX ON docs USING hnsw (embedding vector_{kind}_ops)")
 
 
 class Qdrant(RealStore):
-    # Every row is a transaction of its own.
+    # Each row is a transaction.
     rows = 240
     shared = False
 
-    def __init__(self, folder, metric="dot"):
-        super().__init__(folder, metric)
+    def __init__(self, folder, similarity="dot"):
+        super().__init__(folder, similarity)
         self.url = f"qdrant:{folder}/qdrant#docs"
-        self.slack = 2e-6 if metric == "cosine" else 0.0
+        self.tolerance = 2e-6 if similarity == "cosine" else 0.0
 
     def key(self, number):
         return number + 7
@@ -216,7 +245,7 @@ class Qdrant(RealStore):
     def fill(self, vectors, ids=None):
         ids = [self.key(row) for row in range(len(vectors))] if ids is None else ids
         with self._client() as (client, models):
-            distance = models.Distance[{"l2": "EUCLID"}.get(self.metric, self.metric.upper())]
+            distance = models.Distance[{"l2": "EUCLID"}.get(self.similarity, self.similarity.upper())]
             size = models.VectorParams(size=vectors.shape[1], distance=distance)
             client.create_collection("docs", vectors_config=size)
             points = zip(ids, vectors.tolist(), strict=True)
@@ -243,21 +272,26 @@ class Qdrant(RealStore):
         with self._client() as (client, models):
             client.upsert("docs", [models.PointStruct(id=key, vector=vector.tolist(), payload={"text": "new"})])
 
+    @contextlib.contextmanager
+    def clients(self):
+        with self._client() as (client, _):
+            yield [(client, "docs")], lambda: [client.count("docs").count]
+
 
 class QdrantCosine(Qdrant):
-    deaths = 6
+    n_kills = 6
 
-    def __init__(self, folder, metric="cosine"):
-        super().__init__(folder, metric)
+    def __init__(self, folder, similarity="cosine"):
+        super().__init__(folder, similarity)
 
 
 class Chroma(RealStore):
     name = "docs"
 
-    def __init__(self, folder, metric="dot"):
-        super().__init__(folder, metric)
+    def __init__(self, folder, similarity="dot"):
+        super().__init__(folder, similarity)
         self.url = f"chroma:{folder}/chroma#docs"
-        self.slack = 2e-6 if metric == "cosine" else 0.0
+        self.tolerance = 2e-6 if similarity == "cosine" else 0.0
 
     def _open(self):
         import chromadb
@@ -279,15 +313,15 @@ class Chroma(RealStore):
 
     def fill(self, vectors, ids=None):
         ids = [self.key(row) for row in range(len(vectors))] if ids is None else ids
-        space = {"dot": "ip"}.get(self.metric, self.metric)
+        space = {"dot": "ip"}.get(self.similarity, self.similarity)
         with self._client() as client:
-            made = client.create_collection(
+            created = client.create_collection(
                 self.name, configuration={"hnsw": {"space": space}}, embedding_function=None
             )
             for start in range(0, len(ids), 5000):
-                some = ids[start : start + 5000]
-                texts, more = [f"text {key}" for key in some], [{"n": start + row} for row in range(len(some))]
-                made.add(some, embeddings=vectors[start : start + 5000], documents=texts, metadatas=more)
+                batch = ids[start : start + 5000]
+                texts, more = [f"text {key}" for key in batch], [{"n": start + row} for row in range(len(batch))]
+                created.add(batch, embeddings=vectors[start : start + 5000], documents=texts, metadatas=more)
         return ids
 
     def everything(self):
@@ -316,17 +350,26 @@ class Chroma(RealStore):
         with self.writer() as add:
             add(key, vector)
 
+    @contextlib.contextmanager
+    def clients(self):
+        with self._client() as client:
+            collection = client.get_collection(self.name, embedding_function=None)
+            yield (
+                [(client, self.name), (collection, None)],
+                lambda: [client.get_collection(self.name).count(), collection.count()],
+            )
+
 
 class ChromaCosine(Chroma):
-    deaths = 6
+    n_kills = 6
 
-    def __init__(self, folder, metric="cosine"):
-        super().__init__(folder, metric)
+    def __init__(self, folder, similarity="cosine"):
+        super().__init__(folder, similarity)
 
 
 @functools.cache
 def chroma_server():
-    """The port of a Chroma server for this process."""
+    """Start a Chroma server for this process, and return its port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -347,10 +390,10 @@ def chroma_server():
 
 
 class ChromaServer(Chroma):
-    deaths = 10
+    n_kills = 10
 
-    def __init__(self, folder, metric="dot"):
-        super().__init__(folder, metric)
+    def __init__(self, folder, similarity="dot"):
+        super().__init__(folder, similarity)
         self.name = f"docs-{uuid.uuid4().hex[:8]}"
         self.url = f"chroma://127.0.0.1:{chroma_server()}#{self.name}"
 
@@ -361,10 +404,10 @@ class ChromaServer(Chroma):
 
 
 class Milvus(RealStore):
-    deaths = 10
+    n_kills = 10
 
-    def __init__(self, folder, metric="dot"):
-        super().__init__(folder, metric)
+    def __init__(self, folder, similarity="dot"):
+        super().__init__(folder, similarity)
         self.path = f"{folder}/milvus.db"
         self.url = f"milvus:{self.path}#docs"
 
@@ -394,7 +437,9 @@ class Milvus(RealStore):
             schema.add_field("text", DataType.VARCHAR, max_length=100)
             index = client.prepare_index_params()
             index.add_index(
-                "vector", index_type="AUTOINDEX", metric_type={"dot": "IP"}.get(self.metric, self.metric.upper())
+                "vector",
+                index_type="AUTOINDEX",
+                metric_type={"dot": "IP"}.get(self.similarity, self.similarity.upper()),
             )
             client.create_collection("docs", schema=schema, index_params=index)
             for start in range(0, len(ids), 500):
@@ -420,13 +465,18 @@ class Milvus(RealStore):
         with self._client() as client:
             client.insert("docs", [{"id": key, "vector": vector, "text": "new"}])
 
+    @contextlib.contextmanager
+    def clients(self):
+        with self._client() as client:
+            yield [(client, "docs")], lambda: [client.query("docs", output_fields=["count(*)"])[0]["count(*)"]]
+
 
 class Faiss(RealStore):
     twice = True
     factory = "IDMap2,Flat"
 
-    def __init__(self, folder, metric="dot"):
-        super().__init__(folder, metric)
+    def __init__(self, folder, similarity="dot"):
+        super().__init__(folder, similarity)
         self.path = f"{folder}/docs.faiss"
         self.url = f"faiss:{self.path}"
 
@@ -435,7 +485,7 @@ class Faiss(RealStore):
 
     @contextlib.contextmanager
     def _changed(self):
-        """The index as it is, to be written back; with the lock that other writers take too."""
+        """Yield the index, and write it back; under the lock that nudgevec takes too."""
         import fcntl
 
         import faiss
@@ -451,7 +501,7 @@ class Faiss(RealStore):
         import faiss
 
         ids = [self.key(row) for row in range(len(vectors))] if ids is None else ids
-        metric = {"l2": faiss.METRIC_L2}.get(self.metric, faiss.METRIC_INNER_PRODUCT)
+        metric = {"l2": faiss.METRIC_L2}.get(self.similarity, faiss.METRIC_INNER_PRODUCT)
         index = faiss.index_factory(vectors.shape[1], self.factory, metric)
         index.train(vectors)
         if "IVF" in self.factory:
@@ -484,7 +534,7 @@ class Faiss(RealStore):
 
 class FaissInverted(Faiss):
     factory = "IVF8,Flat"
-    deaths = 10
+    n_kills = 10
 
     def everything(self):
         import faiss

@@ -91,6 +91,6 @@ def test_use_it_on_your_vector_store(tmp_path, kind):
     script = re.sub(r"STORE=\S+", f"STORE='{store.url}'", shown("store")[0])
     script = script.replace("$STORE", '"$STORE"').replace("st:all-MiniLM-L6-v2", "static")
     output = ran(script, tmp_path)
-    assert "rows carry it" in output
-    assert "taken back: " in output
+    assert "rows have their new vectors" in output
+    assert "reverted: " in output
     assert store.everything() == before

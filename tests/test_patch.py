@@ -1,4 +1,4 @@
-"""Patches: applied, reverted, saved, loaded, refused."""
+"""Apply, revert, save and load patches, and refuse those that do not fit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_patch_refuses_other_vectors(fitted):
         PatchError, match=f"1 of {len(patch)} documents .* row {patch.rows[2]}: they are not the vectors"
     ):
         patch.apply(other)
-    with pytest.raises(PatchError, match="in that state already"):
+    with pytest.raises(PatchError, match="nothing to do: the documents already have these vectors"):
         patch.revert(documents)
     other = patch.apply(documents)
     other[patch.rows[2], 0] += 1
@@ -47,7 +47,7 @@ def test_a_patch_refuses_other_vectors(fitted):
         patch.apply(documents[:, :3])
 
 
-def test_documents_added_later_are_left_alone(fitted):
+def test_documents_added_later_are_not_changed(fitted):
     documents, patch = fitted
     longer = np.concatenate([documents, documents[:5]])
     assert np.array_equal(patch.apply(longer)[: len(documents)], patch.apply(documents))
@@ -66,7 +66,7 @@ def test_saved_and_loaded(fitted, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["patch.safetensors"]
 
 
-def test_ids_survive_the_file(tmp_path):
+def test_ids_are_saved_and_loaded(tmp_path):
     documents, train, validation, _ = learnable()
     ids = [f"döc/{row}" for row in range(len(documents))]
 
@@ -96,13 +96,13 @@ def test_ids_that_are_not_strings(ids, tmp_path):
             patch.save(tmp_path / "p")
 
 
-def test_documents_that_are_gone(fitted):
+def test_missing_documents(fitted):
     documents, patch = fitted
     with pytest.raises(PatchError, match=r"does not fit these documents: .* not in the corpus"):
         patch.apply(ArrayCorpus(documents, [f"other-{row}" for row in range(len(documents))]))
 
 
-def test_files_that_are_no_patch(fitted, tmp_path):
+def test_files_that_are_not_a_patch(fitted, tmp_path):
     _, patch = fitted
     path = tmp_path / "patch"
     path.write_bytes(b"not a patch")

@@ -1,6 +1,6 @@
-"""One suite for all stores: put on, verify, take back, and nothing lost whatever happens in between.
+"""One suite for all stores: apply, verify and revert, with kills, other writers and other patches in between.
 
-The stores are real (``real_stores.py``); one joins by a class there and a line in ``STORES``.
+The stores are real (``real_stores.py``); a new one needs a class there and a line in ``STORES``.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from nudgevec import NudgeM, NudgeN, Patch, cli, open_store
 from nudgevec.corpus import Reader
 from nudgevec.errors import MissingExtraError, NudgeError, NudgeWarning, OptionError, StoreError
 from nudgevec.stores import recall
+from nudgevec.stores.milvus_store import MilvusStore
 from nudgevec.text.embedders import static
 from real_stores import STORES, Chroma, Faiss, Lance, Milvus, Postgres, Qdrant
 
 DIM = 24
-# Those that keep what they are given, whatever the metric in the url says.
+# Stores that keep vectors exactly.
 EXACT = [name for name in STORES if "cosine" not in name]
 
 
@@ -48,12 +49,12 @@ def do(store, verb, *values, url=None):
 
 
 def same(store, one, other, moved=()):
-    """The same rows; numbers of moved ones as exactly as the store keeps them."""
+    """Compare all rows; vectors of ``moved`` ids up to the precision of the store."""
     assert sorted(one) == sorted(other)
     for key, row in one.items():
         assert {**row, "vector": 0} == {**other[key], "vector": 0}
-        if key in moved and store.slack:
-            np.testing.assert_allclose(row["vector"], other[key]["vector"], rtol=0, atol=store.slack)
+        if key in moved and store.tolerance:
+            np.testing.assert_allclose(row["vector"], other[key]["vector"], rtol=0, atol=store.tolerance)
         else:
             assert row["vector"] == other[key]["vector"]
     return True
@@ -73,25 +74,25 @@ def patch_for(store, method=NudgeN, gamma=0.2, seed=1, count=None):
         return method(gamma=gamma).fit(documents, (queries, labels)).patch_
 
 
-def test_only_moved_rows_are_written_and_come_back_bit_for_bit(store):
+def test_apply_writes_only_moved_rows_and_revert_restores_them_bit_for_bit(store):
     store.fill(vectors(rows=store.rows))
     before = store.everything()
     patch = patch_for(store)
     assert store.rows // 12 < len(patch) <= store.rows // 4
     status = do(store, "apply", patch)
-    assert (status.applied, status.original, status.changed, status.gone) == (len(patch), 0, (), ())
+    assert (status.applied, status.original, status.changed, status.missing) == (len(patch), 0, (), ())
     moved = dict(zip(patch.ids, patch.after.tolist(), strict=True))
     meant = {key: {**row, "vector": moved.get(key, row["vector"])} for key, row in before.items()}
     assert same(store, store.everything(), meant, moved)
     assert do(store, "verify", patch).applied == len(patch)
-    assert "rows carry it" in str(do(store, "status"))
+    assert "rows have their new vectors" in str(do(store, "status"))
     left = do(store, "revert", patch)
     assert left.original == len(patch)
     assert same(store, store.everything(), before, moved)
-    assert str(do(store, "status")) == "no patch is in force"
+    assert str(do(store, "status")) == "no patch is applied"
 
 
-def test_documents_come_in_the_order_of_their_ids(store):
+def test_blocks_are_in_the_order_of_ids(store):
     made = vectors(rows=store.rows)
     ids = [store.key(int(number)) for number in np.random.default_rng(0).permutation(store.rows)]
     store.fill(made, ids)
@@ -106,10 +107,10 @@ def test_documents_come_in_the_order_of_their_ids(store):
         parts = [vectors for _, vectors in Reader(opened).raw_blocks()]
     assert sorted(keys) == sorted(ids)
     expected = made[[ids.index(key) for key in keys]]
-    np.testing.assert_allclose(np.concatenate(parts), expected, rtol=0, atol=store.slack)
+    np.testing.assert_allclose(np.concatenate(parts), expected, rtol=0, atol=store.tolerance)
 
 
-def test_twice_is_once(store):
+def test_a_second_apply_changes_nothing(store):
     store.fill(vectors(rows=store.rows))
     patch = patch_for(store)
     do(store, "apply", patch)
@@ -117,11 +118,11 @@ def test_twice_is_once(store):
     assert do(store, "apply", patch).applied == len(patch)
     assert store.everything() == after
     do(store, "revert", patch)
-    with pytest.raises(StoreError, match="nothing to take back"):
+    with pytest.raises(StoreError, match="nothing to revert"):
         do(store, "revert", patch)
 
 
-def test_rows_that_others_touch_are_left_alone_and_listed(store):
+def test_rows_that_others_change_are_kept_and_listed(store):
     store.fill(vectors(rows=store.rows))
     before = store.everything()
     patch = patch_for(store)
@@ -132,18 +133,18 @@ def test_rows_that_others_touch_are_left_alone_and_listed(store):
     store.delete(gone)
     store.add(new, vectors(8, 1)[0])
     status = do(store, "status")
-    assert (status.changed, status.gone) == ((changed,), (gone,))
+    assert (status.changed, status.missing) == ((changed,), (gone,))
     left = do(store, "revert", patch)
-    assert (left.changed, left.gone, left.original) == ((changed,), (gone,), len(patch) - 2)
+    assert (left.changed, left.missing, left.original) == ((changed,), (gone,), len(patch) - 2)
     now = store.everything()
-    np.testing.assert_allclose(now[changed]["vector"], mine, rtol=0, atol=store.slack)
+    np.testing.assert_allclose(now[changed]["vector"], mine, rtol=0, atol=store.tolerance)
     assert new in now
     assert gone not in now
     rest = set(now) - {changed, new}
     assert same(store, {key: now[key] for key in rest}, {key: before[key] for key in rest}, patch.ids)
 
 
-def test_what_would_be_wrong_is_refused(store):
+def test_patches_that_do_not_fit_are_refused(store):
     store.fill(vectors(rows=store.rows))
     patch, other = patch_for(store), patch_for(store, seed=5)
     before = store.everything()
@@ -153,74 +154,75 @@ def test_what_would_be_wrong_is_refused(store):
         do(store, "apply", patch)
     store.change(key, np.float32(before[key]["vector"]))
     do(store, "apply", patch)
-    with pytest.raises(StoreError, match=r"another patch is in force .* take it back first"):
+    with pytest.raises(StoreError, match=r"another patch is already applied .* revert it first"):
         do(store, "apply", other)
-    with pytest.raises(StoreError, match="another patch is in force"):
+    with pytest.raises(StoreError, match="another patch is already applied"):
         do(store, "revert", other)
     do(store, "revert", patch)
     assert same(store, store.everything(), before, patch.ids)
     store.delete(patch.ids[0])
-    with pytest.raises(StoreError, match="1 documents of the patch are gone"):
+    with pytest.raises(StoreError, match="1 documents of the patch are missing"):
         do(store, "apply", patch)
     store.add(patch.ids[0], np.float32(before[patch.ids[0]]["vector"]))
     if store.twice:
         store.add(patch.ids[1], np.float32(before[patch.ids[1]]["vector"]))
-        with pytest.raises(StoreError, match="1 ids stand there twice"):
+        with pytest.raises(StoreError, match="1 ids occur more than once"):
             do(store, "apply", patch)
-    assert do(store, "status").facts is None
+    assert do(store, "status").metadata is None
 
 
-def searched_by(store, metric, folder, made):
-    """A collection of the same kind that is searched by this metric."""
-    other = type(store)(folder / metric, metric=metric)
+def searched_by(store, similarity, folder, made):
+    """Return a store of the same class with another similarity."""
+    other = type(store)(folder / similarity, similarity=similarity)
     other.fill(made)
     other.index()
     return other
 
 
-def test_methods_and_metrics_that_do_not_go_together(exact, tmp_path):
+def test_methods_are_refused_on_other_similarities(exact, tmp_path):
     made = vectors(rows=exact.rows)
-    for metric in ("cosine", "l2", "dot"):
-        store = searched_by(exact, metric, tmp_path, made)
+    for similarity in ("cosine", "l2", "dot"):
+        store = searched_by(exact, similarity, tmp_path, made)
         with open_store(store.url) as opened:
-            own = opened.metric
-        assert own == metric or (own, metric) == ("dot", "cosine"), "FAISS knows no cosine"
-        turn, slide = patch_for(store), patch_for(store, NudgeM)
+            own = opened.similarity
+        assert own == similarity or (own, similarity) == ("dot", "cosine"), "FAISS has no cosine"
+        patch_n, patch_m = patch_for(store), patch_for(store, NudgeM)
         if own == "dot":
-            assert do(store, "apply", slide).applied == len(slide)
-            do(store, "revert", slide)
+            assert do(store, "apply", patch_m).applied == len(patch_m)
+            do(store, "revert", patch_m)
         else:
-            with pytest.raises(StoreError, match="right for inner product only: tune with --method N"):
-                do(store, "apply", slide)
-        assert do(store, "apply", turn).applied == len(turn), "unit vectors: all metrics are cosine"
-        do(store, "revert", turn)
+            with pytest.raises(StoreError, match="requires inner product: tune with --method N"):
+                do(store, "apply", patch_m)
+        # On unit vectors, all similarities rank as cosine does.
+        assert do(store, "apply", patch_n).applied == len(patch_n)
+        do(store, "revert", patch_n)
         wrong = "l2" if own != "l2" else "dot"
-        with pytest.raises(OptionError, match=f"compares by {own}, not by {wrong}"):
-            open_store(store.option(metric=wrong))
-        with pytest.raises(OptionError, match="unknown metric 'cosin'"):
-            open_store(store.option(metric="cosin"))
+        with pytest.raises(OptionError, match=f"uses {own} similarity, not {wrong}"):
+            open_store(store.option(similarity=wrong))
+        with pytest.raises(OptionError, match="unknown similarity 'cosin'"):
+            open_store(store.option(similarity="cosin"))
 
 
-def test_lengths_matter_where_the_metric_is_not_cosine(exact, tmp_path):
-    for metric in ("dot", "cosine"):
-        store = searched_by(exact, metric, tmp_path, vectors(rows=exact.rows) * np.float32(3))
+def test_other_similarities_than_cosine_need_unit_vectors(exact, tmp_path):
+    for similarity in ("dot", "cosine"):
+        store = searched_by(exact, similarity, tmp_path, vectors(rows=exact.rows) * np.float32(3))
         patch = patch_for(store)
         with open_store(store.url) as opened:
-            if opened.metric == "cosine":
+            if opened.similarity == "cosine":
                 assert opened.apply(patch).applied == len(patch)
             else:
-                with pytest.raises(StoreError, match="right for cosine, or for unit vectors"):
+                with pytest.raises(StoreError, match="requires cosine similarity or unit vectors"):
                     opened.apply(patch)
 
 
-def test_a_store_that_does_not_say_how_it_is_searched(tmp_path):
+def test_a_store_of_unknown_similarity(tmp_path):
     for kind in (Lance, Postgres):
         store = kind(tmp_path / kind.__name__)
         store.fill(vectors())
-        slide = patch_for(store, NudgeM)
-        with pytest.raises(StoreError, match=r"does not say how it is searched \(say it: \?metric="):
-            do(store, "apply", slide)
-        assert do(store, "apply", slide, url=store.option(metric="dot")).applied == len(slide)
+        patch_m = patch_for(store, NudgeM)
+        with pytest.raises(StoreError, match=r"does not state its similarity \(set similarity="):
+            do(store, "apply", patch_m)
+        assert do(store, "apply", patch_m, url=store.option(similarity="dot")).applied == len(patch_m)
 
 
 def test_the_same_rows_moved_elsewhere_are_another_patch(store):
@@ -228,19 +230,19 @@ def test_the_same_rows_moved_elsewhere_are_another_patch(store):
     near, far = patch_for(store, gamma=0.1), patch_for(store, gamma=0.3)
     assert near.ids == far.ids
     do(store, "apply", near)
-    with pytest.raises(StoreError, match=r"another patch is in force .* take it back first"):
+    with pytest.raises(StoreError, match=r"another patch is already applied .* revert it first"):
         do(store, "apply", far)
-    with pytest.raises(StoreError, match="this patch is not in force"):
+    with pytest.raises(StoreError, match="this patch is not applied"):
         do(store, "verify", far)
-    with pytest.raises(StoreError, match=r"another patch is in force .* leave the run out"):
+    with pytest.raises(StoreError, match=r"another patch is already applied .* revert without naming"):
         do(store, "revert", far)
-    assert not do(store, "revert").in_force
+    assert not do(store, "revert").is_applied
 
 
-def test_a_row_that_changes_in_the_last_moment_is_left_alone(store, monkeypatch):
-    """Between the look at the rows and the write, somebody changes one and removes another."""
+def test_a_row_that_changes_just_before_the_write_is_kept(store, monkeypatch):
+    """Between reading and writing the rows, others change one and remove another."""
     if not store.shared:
-        return  # Nobody else can be there.
+        return  # There are no other writers.
     store.fill(vectors(rows=store.rows))
     patch = patch_for(store)
     changed, gone = patch.ids[:2]
@@ -256,7 +258,7 @@ def test_a_row_that_changes_in_the_last_moment_is_left_alone(store, monkeypatch)
             for other in others:
                 other.start()
             for other in others:
-                # Where rows are locked, the others have to wait until we are done.
+                # PostgreSQL locks the rows until the patch is applied.
                 other.join(timeout=0.3 if isinstance(store, Postgres) else None)
             write(*values)
 
@@ -265,14 +267,14 @@ def test_a_row_that_changes_in_the_last_moment_is_left_alone(store, monkeypatch)
     for other in others:
         other.join()
     now = store.everything()
-    np.testing.assert_allclose(now[changed]["vector"], mine, rtol=0, atol=store.slack)
+    np.testing.assert_allclose(now[changed]["vector"], mine, rtol=0, atol=store.tolerance)
     assert gone not in now
     left = do(store, "revert")
-    assert (left.changed, left.gone) == ((changed,), (gone,))
-    np.testing.assert_allclose(store.everything()[changed]["vector"], mine, rtol=0, atol=store.slack)
+    assert (left.changed, left.missing) == ((changed,), (gone,))
+    np.testing.assert_allclose(store.everything()[changed]["vector"], mine, rtol=0, atol=store.tolerance)
 
 
-def test_rows_nobody_can_tell_any_more_keep_their_ledger(store):
+def test_the_ledger_is_kept_if_most_rows_are_unknown(store):
     store.fill(vectors(rows=store.rows))
     patch = patch_for(store, count=12)
     do(store, "apply", patch)
@@ -281,26 +283,26 @@ def test_rows_nobody_can_tell_any_more_keep_their_ledger(store):
     with pytest.raises(StoreError, match=r"only 0 of the \d+ rows .* is this the right collection"):
         do(store, "revert")
     with open_store(store.url) as opened:
-        assert set(opened.revert(force=True).gone) == set(patch.ids)
-    assert do(store, "status").facts is None
+        assert set(opened.revert(force=True).missing) == set(patch.ids)
+    assert do(store, "status").metadata is None
 
 
-def test_a_step_too_small_to_be_kept_can_be_taken_back(store):
+def test_a_step_below_the_precision_of_the_store_can_be_reverted(store):
     store.fill(vectors(rows=store.rows))
     patch = patch_for(store, gamma=1e-6)
     assert do(store, "apply", patch).applied == len(patch)
     do(store, "revert", patch)
-    assert do(store, "status").facts is None
+    assert do(store, "status").metadata is None
 
 
-def test_a_lost_ledger_is_in_the_run_too(store):
+def test_a_lost_ledger_is_replaced_by_the_patch(store):
     store.fill(vectors(rows=store.rows))
     before = store.everything()
     patch = patch_for(store)
     for again in ("revert", "apply"):
         do(store, "apply", patch)
         do(store, "drop_ledger")
-        assert not do(store, "status").in_force
+        assert not do(store, "status").is_applied
         do(store, again, patch)
         if again == "apply":
             assert do(store, "status").applied == len(patch)
@@ -308,9 +310,9 @@ def test_a_lost_ledger_is_in_the_run_too(store):
         assert same(store, store.everything(), before, patch.ids)
 
 
-def test_a_run_that_moved_nothing_leaves_nothing(store):
+def test_an_empty_patch_leaves_no_ledger(store):
     store.fill(vectors(rows=store.rows))
-    assert do(store, "apply", patch_for(store, gamma=0.0)).facts is None
+    assert do(store, "apply", patch_for(store, gamma=0.0)).metadata is None
     assert do(store, "apply", patch_for(store)).applied > 0
 
 
@@ -336,11 +338,11 @@ def test_tuning_starts_from_the_original_vectors(store):
     assert sorted(again.ids) == sorted(fresh.ids)
     one, other = (dict(zip(each.ids, each.after, strict=True)) for each in (fresh, again))
     for key, vector in one.items():
-        np.testing.assert_allclose(vector, other[key], rtol=0, atol=store.slack)
+        np.testing.assert_allclose(vector, other[key], rtol=0, atol=store.tolerance)
 
 
 def test_tuning_again_equals_tuning_from_scratch(store, tmp_path):
-    """A patch in force, then new labels, new documents and fewer: as if there had never been a patch."""
+    """With a patch applied, and documents added and removed, the result is the same as without a patch."""
     made, new = vectors(rows=store.rows), vectors(7, 3)
     ids = store.fill(made)
     do(store, "apply", patch_for(store))
@@ -351,7 +353,7 @@ def test_tuning_again_equals_tuning_from_scratch(store, tmp_path):
         store.delete(key)
     fresh = type(store)(tmp_path / "fresh")
     fresh.fill(np.concatenate([made[2:], new]), [*ids[2:], *keys])
-    # Three queries for each of thirty documents, all a little to the same side of it.
+    # Three queries for each of thirty documents, shifted in the same direction.
     targets = np.tile(np.concatenate([new, made[2:29]]), (3, 1))
     queries = targets + np.tile(vectors(4, 30), (3, 1)) + vectors(3, 90) / 2
     labels = [[name] for name in [*keys, *ids[2:29]] * 3]
@@ -364,7 +366,7 @@ def test_tuning_again_equals_tuning_from_scratch(store, tmp_path):
     assert one.gamma_ > 0.01
     moved = [dict(zip(each.patch_.ids, each.patch_.after, strict=True)) for each in tuned]
     assert sorted(moved[0]) == sorted(moved[1])
-    if store.slack:
+    if store.tolerance:
         assert one.gamma_ == pytest.approx(other.gamma_, abs=1e-4)
         return
     assert one.gamma_ == other.gamma_
@@ -374,13 +376,13 @@ def test_tuning_again_equals_tuning_from_scratch(store, tmp_path):
 
 
 def test_the_index_serves_the_new_vectors(store, tmp_path):
-    store = type(store)(tmp_path / "indexed", metric="cosine")
+    store = type(store)(tmp_path / "indexed", similarity="cosine")
     store.fill(vectors(rows=min(3000, 2 * store.rows)))
     store.index()
     patch = patch_for(store)
     queries = vectors(4, 50)
     with open_store(store.url) as opened:
-        assert opened.metric in ("cosine", "dot")
+        assert opened.similarity in ("cosine", "dot")
         before = recall(opened, queries)
         opened.apply(patch)
         after = recall(opened, queries)
@@ -395,7 +397,7 @@ def test_the_index_serves_the_new_vectors(store, tmp_path):
             do(store, "apply", patch_for(store, NudgeM))
 
 
-# Dies by itself before a given line of ours, so that no gap between two statements is left out.
+# Kills itself before a given line of nudgevec.stores, so that every pair of statements can be separated.
 APPLY = """
 import os, signal, sys
 import nudgevec.stores.{module}
@@ -442,8 +444,8 @@ def go(running):
     running.stdin.flush()
 
 
-def test_killed_at_any_moment_the_next_command_puts_it_right(store, tmp_path):
-    """Fifty deaths: while it is put on or taken back; at a random time, or before a random line of ours."""
+def test_a_patch_that_was_killed_can_be_completed_or_reverted(store, tmp_path):
+    """Kill apply and revert at a random time, or before a random line of nudgevec.stores; 50 times in the full run."""
     store.fill(vectors(rows=store.rows))
     patch = patch_for(store)
     patch.save(tmp_path / "patch")
@@ -461,11 +463,11 @@ def test_killed_at_any_moment_the_next_command_puts_it_right(store, tmp_path):
             after = store.everything()
             store.release()
     chance = random.Random(0)
-    turns = store.deaths if os.environ.get("NUDGEVEC_PROPERTY_TESTS") == "full" else 6
+    turns = store.n_kills if os.environ.get("NUDGEVEC_PROPERTY_TESTS") == "full" else 6
     died = between = 0
     for turn in range(turns):
         verb = ("apply", "revert")[turn % 2]
-        # At least half of the deaths: a time can come too late, a line cannot.
+        # A kill by time can come too late, one by line cannot.
         by_line = turn % 4 < 2
         if verb == "revert":
             do(store, "apply", patch)
@@ -478,21 +480,21 @@ def test_killed_at_any_moment_the_next_command_puts_it_right(store, tmp_path):
                 running.send_signal(signal.SIGKILL)
             died += "done" not in running.stdout.read()
         halfway = do(store, "status")
-        between += halfway.facts is not None and halfway.original > 0
+        between += halfway.metadata is not None and halfway.original > 0
         finish = chance.choice(("apply", "revert"))
-        if finish == "apply" or halfway.facts is not None:
+        if finish == "apply" or halfway.metadata is not None:
             do(store, finish, patch)
         assert same(store, store.everything(), after if finish == "apply" else before, patch.ids)
         if finish == "apply":
             do(store, "revert", patch)
         assert same(store, store.everything(), before, patch.ids)
-    assert died >= turns // 2, "few deaths came before the end: the test tests nothing"
-    assert between > 0 or isinstance(store, Postgres) or turns < 50, "no death came in the middle"
+    assert died >= turns // 2, "few kills came before the end: the test tests nothing"
+    assert between > 0 or isinstance(store, Postgres) or turns < 50, "no kill came in the middle"
 
 
-def test_rows_that_milvus_hands_out_twice_count_once(tmp_path, monkeypatch):
-    """What a death leaves behind between Milvus Lite's last two steps: rows in their place, and in its log still."""
-    monkeypatch.setattr("nudgevec.stores.milvus_store._WINDOW", 101)
+def test_rows_that_milvus_returns_twice_count_once(tmp_path, monkeypatch):
+    """Restore what a kill between the last two steps of a compaction leaves: rows both in a segment and in the log."""
+    monkeypatch.setattr(MilvusStore, "scan_size", 101)
     store = Milvus(tmp_path)
     store.fill(vectors())
     before, patch = store.everything(), patch_for(store)
@@ -501,7 +503,7 @@ def test_rows_that_milvus_hands_out_twice_count_once(tmp_path, monkeypatch):
         logs = {path: path.read_bytes() for path in Path(store.path).rglob("wal/*")}
     store.release()
     gone = {path: log for path, log in logs.items() if not path.exists()}
-    assert len(gone) == 2, "of the collection and of the ledger"
+    assert len(gone) == 2, "one log of the collection, one of the ledger"
     for path, log in gone.items():
         path.write_bytes(log)
     with open_store(store.url) as opened:
@@ -509,15 +511,15 @@ def test_rows_that_milvus_hands_out_twice_count_once(tmp_path, monkeypatch):
         def rows():
             return len(opened.client.query("docs", filter='id != ""', output_fields=["id"]))
 
-        assert rows() == 2 * len(before), "Milvus Lite has mended this: the test tests nothing"
+        assert rows() == 2 * len(before), "Milvus Lite no longer does this: the test tests nothing"
         assert len(opened.ids) == len(set(opened.ids)) == len(before)
         assert opened.status().applied == opened.verify(patch).applied == opened.apply(patch).applied == len(patch)
         opened.revert(patch)
-        assert rows() == 2 * len(before) - len(patch), "what is written again is there once"
+        assert rows() == 2 * len(before) - len(patch), "rows that are written again occur once"
     assert same(store, store.everything(), before)
 
 
-def test_of_two_at_once_one_wins(store, tmp_path):
+def test_of_two_concurrent_patches_one_is_applied(store, tmp_path):
     store.fill(vectors(rows=store.rows))
     patches = [patch_for(store, seed=number + 1) for number in range(2)]
     for number, patch in enumerate(patches):
@@ -539,7 +541,7 @@ def test_of_two_at_once_one_wins(store, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file.*lock:ResourceWarning")
-def test_a_writer_meanwhile_loses_nothing(store):
+def test_a_concurrent_writer_loses_nothing(store):
     store.fill(vectors(rows=store.rows))
     patch = patch_for(store)
     if not store.shared:
@@ -573,7 +575,7 @@ def test_a_writer_meanwhile_loses_nothing(store):
 
 @pytest.mark.parametrize("kind", [Lance, Postgres])
 def test_from_clicks_to_a_patched_store(kind, tmp_path, monkeypatch, capsys):
-    """The README's road: a collection with vectors, a log of clicks, and back again."""
+    """Run all commands: a collection with vectors and a log of clicks are tuned, applied and reverted."""
     monkeypatch.chdir(tmp_path)
     corpus, asked, qrels = disk.texts()
     store = kind(tmp_path)
@@ -589,27 +591,27 @@ def test_from_clicks_to_a_patched_store(kind, tmp_path, monkeypatch, capsys):
     assert cli.main(["status", "--store", store.url]) == 0
     said = capsys.readouterr().out
     assert "docs: 48 documents" in said
-    assert "rows carry it" in said
+    assert "rows have their new vectors" in said
     assert "The store's own search finds 100.0% (100.0% before) of the true 10 nearest documents" in said
     assert store.everything() != before
     first = Patch.load("run/patch.safetensors")
     assert cli.main([*tune, "--overwrite"]) == 0
-    assert np.array_equal(Patch.load("run/patch.safetensors").after, first.after), "tuned from the originals"
+    assert np.array_equal(Patch.load("run/patch.safetensors").after, first.after), "tuned from the original vectors"
     assert json.loads(Path("run/run.json").read_text())["data"]["path"] == open_store(store.url).url
     capsys.readouterr()
     assert cli.main(["apply", "run", "--store", store.url, "--json"]) == 0
     search = json.loads(capsys.readouterr().out)["search"]
-    assert search["recall@10"] == {"after": 1.0}, "it was in force before"
+    assert search["recall@10"] == {"after": 1.0}, "the patch was applied before"
     assert cli.main(["revert", "run", "--store", store.url]) == 0
     assert store.everything() == before
     assert cli.main(["revert", "run", "--store", store.url]) == 1
-    assert "nothing to take back" in capsys.readouterr().err
+    assert "nothing to revert" in capsys.readouterr().err
 
 
-def test_a_method_that_does_not_suit_the_store_is_refused_before_tuning(tmp_path, monkeypatch, capsys):
+def test_a_method_that_does_not_fit_the_similarity_is_refused_before_tuning(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     corpus, asked, qrels = disk.texts()
-    store = Postgres(tmp_path, metric="cosine")
+    store = Postgres(tmp_path, similarity="cosine")
     store.fill(static.embed(list(corpus.values())), list(corpus))
     store.index()
     with open("clicks.jsonl", "w") as file:
@@ -617,15 +619,12 @@ def test_a_method_that_does_not_suit_the_store_is_refused_before_tuning(tmp_path
             file.write(json.dumps({"query": asked[query], "document": next(iter(grades)), "signal": "click"}) + "\n")
     tune = ["tune", "--store", store.url, "--labels", "clicks.jsonl", "--embedder", "static", "--out", "run"]
     assert cli.main([*tune, "--method", "M"]) == 1
-    assert (
-        "compares by cosine, and NUDGE-M is right for inner product only: tune with --method N"
-        in capsys.readouterr().err
-    )
+    assert "uses cosine similarity, and NUDGE-M requires inner product: tune with --method N" in capsys.readouterr().err
     assert not Path("run").exists()
     assert cli.main([*tune, "--method", "M+N", "--guard", "0"]) == 0
 
 
-def test_a_log_and_a_file_of_events_say_the_same(tmp_path, monkeypatch):
+def test_a_log_and_a_file_of_events_give_the_same_patch(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     corpus, asked, qrels = disk.texts()
     store = Lance(tmp_path)
@@ -682,7 +681,7 @@ def test_passwords_are_never_shown(tmp_path, monkeypatch, capsys):
 
 
 def test_postgres_tables_of_other_kinds(tmp_path):
-    """Whole numbers as ids, half precision, a schema, two columns of vectors, an index built anew."""
+    """Integer ids, half precision, a schema, two vector columns, an index that is rebuilt."""
     store = Postgres(tmp_path)
     made = vectors(rows=100).astype(np.float16)
     store._do("CREATE SCHEMA mine")
@@ -692,22 +691,22 @@ def test_postgres_tables_of_other_kinds(tmp_path):
         store._do("INSERT INTO mine.docs VALUES (%s, %s::text::halfvec, %s::text::vector)", [row, text, text])
     store._do("CREATE INDEX by_one ON mine.docs USING hnsw (one halfvec_cosine_ops)")
     store.url = store.url.replace("#docs", "#mine.docs")
-    with pytest.raises(StoreError, match=r"which column is the vector\? say \?vector=NAME \(one, two\)"):
+    with pytest.raises(StoreError, match=r"cannot choose the vector: set vector=NAME to one of: one, two"):
         open_store(store.url)
     store.url = store.option(vector="one", rebuild="yes")
     patch = patch_for(store)
     assert patch.after.dtype == np.float16
     with open_store(store.url) as opened:
-        assert (opened.metric, opened.ids[:3]) == ("cosine", [0, 1, 2])
+        assert (opened.similarity, opened.ids[:3]) == ("cosine", [0, 1, 2])
         assert opened.apply(patch).applied == len(patch)
         assert recall(opened, made[:5]) == 1.0
     assert store._do("SELECT COUNT(*) FROM pg_indexes WHERE indexname = 'by_one'") == [(1,)]
     assert do(store, "revert", patch).original == len(patch)
-    with pytest.raises(OptionError, match="rebuild is yes or no"):
+    with pytest.raises(OptionError, match="rebuild must be yes or no"):
         open_store(store.option(rebuild="perhaps"))
 
 
-def test_qdrant_documents_named_by_their_payload(tmp_path):
+def test_qdrant_documents_identified_by_their_payload(tmp_path):
     store = Qdrant(tmp_path)
     with store._client() as (client, models):
         size = models.VectorParams(size=DIM, distance=models.Distance.DOT)
@@ -720,7 +719,7 @@ def test_qdrant_documents_named_by_their_payload(tmp_path):
         ]
         client.upsert("docs", points)
         before = client.scroll("docs", limit=100, with_vectors=True)[0]
-    with pytest.raises(StoreError, match=r"which vector\? say \?vector=NAME \(text, title\)"):
+    with pytest.raises(StoreError, match=r"cannot choose the vector: set vector=NAME to one of: text, title"):
         open_store(store.url)
     nameless = open_store(store.option(vector="text", id="id"))
     with nameless, pytest.raises(StoreError, match="point 0 has no field 'id'"):
@@ -737,12 +736,12 @@ def test_qdrant_documents_named_by_their_payload(tmp_path):
     with store._client() as (client, _):
         assert client.scroll("docs", limit=100, with_vectors=True)[0] == before
         client.set_payload("docs", {"sku": patch.ids[0]}, points=[int(patch.ids[1][1:])])
-    with pytest.raises(StoreError, match="documents of the patch are gone"):
+    with pytest.raises(StoreError, match="documents of the patch are missing"):
         do(store, "apply", patch)
     with store._client() as (client, models):
         vector = {"text": vectors(3, 1)[0].tolist(), "title": vectors(3, 1)[0].tolist()}
         client.upsert("docs", [models.PointStruct(id=999, vector=vector, payload={"sku": patch.ids[1]})])
-    with pytest.raises(StoreError, match="1 ids stand there twice"):
+    with pytest.raises(StoreError, match="1 ids occur more than once"):
         do(store, "apply", patch)
 
 
@@ -760,7 +759,7 @@ def test_faiss_indexes_of_other_kinds(tmp_path, factory):
     patch = patch_for(store)
     assert set(patch.ids) <= set(ids.tolist())
     with open_store(store.url) as opened:
-        assert opened.metric == "l2"
+        assert opened.similarity == "l2"
         assert opened.apply(patch).applied == len(patch)
         kept = opened.take(ids.tolist())
         moved = np.isin(ids, patch.ids)
@@ -777,14 +776,14 @@ def test_faiss_codes_are_refused(tmp_path):
         index.train(vectors())
         index.add(vectors())
         faiss.write_index(index, str(tmp_path / "docs.faiss"))
-        with pytest.raises(StoreError, match="does not keep vectors as they are: patch the vectors it was made from"):
+        with pytest.raises(StoreError, match="does not keep the exact vectors: patch the vectors it was made from"):
             open_store(Faiss(tmp_path).url)
     (tmp_path / "docs.faiss").write_bytes(b"nothing of the kind")
     with pytest.raises(StoreError, match="is not an index file"):
         open_store(Faiss(tmp_path).url)
 
 
-def test_what_others_called_like_a_ledger_is_not_touched(tmp_path):
+def test_collections_with_the_name_of_a_ledger_are_not_touched(tmp_path):
     chroma, qdrant, milvus, postgres = (kind(tmp_path / kind.__name__) for kind in (Chroma, Qdrant, Milvus, Postgres))
     for store in (chroma, qdrant, milvus, postgres):
         store.fill(vectors(rows=60))
@@ -799,7 +798,7 @@ def test_what_others_called_like_a_ledger_is_not_touched(tmp_path):
         client.create_collection("docs__nudgevec_0123456789ab", dimension=DIM)
     postgres._do("CREATE TABLE docs__nudgevec (mine text)")
     for store, patch in zip((chroma, qdrant, milvus, postgres), patches, strict=True):
-        with pytest.raises(StoreError, match="is in the way, and nudgevec did not make it"):
+        with pytest.raises(StoreError, match="has the name of nudgevec's ledger, and was not created by nudgevec"):
             do(store, "apply", patch)
     with chroma._client() as client:
         assert client.get_collection("docs-nudgevec", embedding_function=None).get(include=[])["ids"] == ["mine"]
@@ -811,7 +810,7 @@ def test_what_others_called_like_a_ledger_is_not_touched(tmp_path):
         assert client.has_collection("docs__nudgevec_0123456789ab")
 
 
-def test_a_ledger_is_for_the_columns_it_was_made_for(tmp_path):
+def test_a_ledger_is_valid_for_its_columns_only(tmp_path):
     made = vectors(rows=60)
     store = Lance(tmp_path)
     flat = pa.FixedSizeListArray.from_arrays(pa.array(made.ravel()), DIM)
@@ -822,7 +821,7 @@ def test_a_ledger_is_for_the_columns_it_was_made_for(tmp_path):
     patch = patch_for(store)
     do(store, "apply", patch)
     for verb, values in (("revert", []), ("revert", [patch]), ("status", []), ("apply", [patch])):
-        with pytest.raises(StoreError, match="the patch in force is about id 'a key', and this url about id 'id'"):
+        with pytest.raises(StoreError, match="a patch is applied to id 'a key', and the store was opened with id 'id'"):
             do(store, verb, *values, url=plain)
     assert do(store, "revert").original == len(patch)
     assert np.array_equal(do(store, "take", names[::-1]), made)
@@ -842,7 +841,7 @@ def test_documents_without_a_vector_are_left_out(tmp_path):
 
 
 def test_postgres_ledgers_stay_with_their_table(tmp_path):
-    """Whatever the search path, and however long the name."""
+    """With another search path, and a name of maximal length."""
     store = Postgres(tmp_path)
     long = "d" * 63
     store.fill(vectors(rows=60))
@@ -852,12 +851,12 @@ def test_postgres_ledgers_stay_with_their_table(tmp_path):
     patch = patch_for(store)
     do(store, "apply", patch, url=store.option(options="-csearch_path%3Dapp,public"))
     assert do(store, "status").applied == len(patch)
-    with pytest.raises(StoreError, match="another patch is in force"):
+    with pytest.raises(StoreError, match="another patch is already applied"):
         do(store, "apply", patch_for(store, seed=3))
     assert do(store, "revert").original == len(patch)
 
 
-def test_faiss_files_keep_their_place_and_rights(tmp_path):
+def test_faiss_files_keep_symlinks_and_permissions(tmp_path):
     store = Faiss(tmp_path)
     store.fill(vectors())
     real = tmp_path / "real.faiss"
@@ -919,7 +918,7 @@ def test_a_missing_extra_is_named(monkeypatch, url, module, extra):
     ("url", "message"),
     [
         ("lancedb:nowhere#docs", "there is no LanceDB folder at nowhere"),
-        ("lancedb:{folder}/db", "which table"),
+        ("lancedb:{folder}/db", "no table given: add it after a #"),
         ("lancedb:{folder}/db#nothing", "there is no table 'nothing'; tables here: docs"),
         ("lancedb:{folder}/db?vector=v#docs", "has no column 'v'; it has text, id, vector, tags"),
         ("lancedb:{folder}/db?colour=red#docs", "unknown option 'colour'"),
@@ -933,7 +932,7 @@ def test_a_missing_extra_is_named(monkeypatch, url, module, extra):
         ("milvus://127.0.0.1:1#docs", "Fail connecting"),
         ("faiss:{folder}/x", "there is no index file"),
         ("faiss:{folder}/x#docs", "holds one collection"),
-        ("qdrant://host:port#docs", "cannot be read"),
+        ("qdrant://host:port#docs", "cannot be parsed"),
     ],
 )
 def test_bad_urls(tmp_path, url, message):

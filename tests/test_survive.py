@@ -1,4 +1,4 @@
-"""Bad input gives a typed error that names the place; odd input gives the right answer. Never NaN."""
+"""Invalid input raises a typed error that names the row; unusual input gives the right result, never NaN."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ METHODS = [NudgeN, NudgeM, NudgeMN, NudgeNU]
 
 @pytest.fixture
 def problem():
-    """Five documents, answers that training moves toward their validation queries."""
+    """Return documents, and training and validation queries close to the labelled ones."""
     random = np.random.default_rng(7)
     documents = random.standard_normal((30, 6)).astype(np.float32)
     train = documents[:20] + random.standard_normal((20, 6)).astype(np.float32)
@@ -29,12 +29,12 @@ def test_nan_and_infinity_in_documents_are_named(problem, method, bad, row):
     documents, train, validation = problem
     documents[row, 2] = bad
     if method is NudgeNU and row == 27:
-        return  # nothing is scanned, and the row stays as it is
+        return  # the row is neither scanned nor moved
     with pytest.raises(VectorError, match=f"row {row} "):
         method().fit(documents, train, validation)
 
 
-def test_documents_far_longer_than_those_that_move_are_named(problem):
+def test_documents_far_longer_than_the_movers_are_named(problem):
     documents, train, validation = (problem[0].astype(np.float64), *problem[1:])
     documents[:20] *= 1e-20
     documents[25] *= 1e12
@@ -51,14 +51,14 @@ def test_bad_queries_are_named(problem, side):
     parts[side][0][4] = 0
     with pytest.raises(VectorError, match="row 4 is all zeros"):
         NudgeN().fit(documents, *parts)
-    # Before anything that is wrong with their labels.
+    # Vectors are checked before labels.
     parts[side] = parts[side][0], [[-1]] * len(parts[side][0])
     with pytest.raises(VectorError, match="row 4 is all zeros"):
         NudgeN().fit(documents, *parts)
 
 
 @pytest.mark.parametrize("row", [3, 27], ids=["labelled", "unlabelled"])
-def test_zero_documents_are_named_by_n_and_fine_for_m(problem, row):
+def test_zero_documents_are_refused_by_n_and_accepted_by_m(problem, row):
     documents, train, validation = problem
     documents[row] = 0
     with pytest.raises(VectorError, match=f"row {row} is all zeros"):
@@ -89,7 +89,7 @@ def test_a_query_parallel_or_opposite_to_its_document(method, factor, weight):
     tuner = method(guard=0).fit(documents, train, validation)
     tuned = tuner.transform(documents)
     assert np.isfinite(tuned).all()
-    if method in (NudgeN, NudgeNU):  # already there, or exactly opposite: no direction to turn to
+    if method in (NudgeN, NudgeNU):  # the angle to the pull is 0 or 180 degrees, so there is no direction to move in
         assert np.array_equal(tuned, documents)
 
 
@@ -125,13 +125,13 @@ def test_dimension_mismatch_states_both_numbers(problem):
 
 
 @pytest.mark.parametrize("bad", [np.ones(4), np.ones((2, 2, 2)), np.ones((3, 2), int), np.array([["a", "b"]])])
-def test_documents_of_a_wrong_kind(bad, problem):
+def test_documents_of_a_wrong_type(bad, problem):
     with pytest.raises(VectorError, match="documents must be"):
         NudgeN().fit(bad, *problem[1:])
 
 
 @pytest.mark.parametrize("label", [30, -1, "x", 1.5, None, (3, 1.0)])
-def test_labels_that_are_no_row(problem, label):
+def test_labels_that_are_not_a_row(problem, label):
     documents, train, validation = problem
     train[1][2] = [label]
     with pytest.raises(LabelError, match="training queries: label"):
@@ -182,19 +182,19 @@ def test_labels_for_unknown_and_ambiguous_ids(problem):
 
 
 @pytest.mark.parametrize("labels", [{0: [1]}, 3, "abc", None])
-def test_labels_of_a_wrong_kind(problem, labels):
+def test_labels_of_a_wrong_type(problem, labels):
     documents, train, validation = problem
     with pytest.raises(LabelError, match="labels must be a list with one entry per query"):
         NudgeN().fit(documents, (train[0], labels), validation)
 
 
 @pytest.mark.parametrize("bad", ["docs.npy", ["a", "b"], [[1.0], [1.0, 2.0]], None, {"a": 1}])
-def test_vectors_of_a_wrong_kind(problem, bad):
+def test_vectors_of_a_wrong_type(problem, bad):
     with pytest.raises(VectorError, match="documents must be"):
         NudgeN().fit(bad, *problem[1:])
 
 
-def test_rows_named_by_a_range_are_ids(problem):
+def test_a_range_that_is_not_the_rows_is_ids(problem):
     documents, train, validation = problem
     shifted = (
         [[row + 1 for row in entry] for entry in train[1]],
@@ -207,7 +207,7 @@ def test_rows_named_by_a_range_are_ids(problem):
     assert np.array_equal(tuner.patch_.after, reference.patch_.after)
 
 
-def test_a_failed_fit_leaves_nothing_behind(problem):
+def test_a_failed_fit_leaves_no_attributes(problem):
     documents, train, validation = problem
     tuner = NudgeN().fit(documents, train, validation)
     with pytest.raises(LabelError):
@@ -290,7 +290,7 @@ def test_a_million_labels_on_one_document(method):
     random = np.random.default_rng(0)
     documents = random.standard_normal((5, 3))
     queries = random.standard_normal((1000, 3)) + 1
-    # One training query per label would be a million queries; the same thousand a thousand times over.
+    # A thousand queries, each of them a thousand times.
     many = np.tile(queries, (1000, 1)).astype(np.float32)
     tuner = method(gamma=0.5).fit(documents, (many, [[2]] * len(many)))
     once = method(gamma=0.5).fit(documents, (queries.astype(np.float32), [[2]] * 1000))
@@ -304,7 +304,7 @@ def test_a_corpus_of_duplicates(method):
     judged = (np.eye(4, dtype=np.float32) + 0.1, [[0], [1], [2], [3]])
     held = (np.eye(4, dtype=np.float32) + 0.2, [[0], [1], [2], [3]])
     tuner = method("capped_recall@1").fit(documents, judged, held)
-    assert tuner.choice_.before == 0  # every answer is tied with 49 others
+    assert tuner.choice_.before == 0  # the labelled documents are tied with 49 others
     assert tuner.choice_.after == 1
     assert np.array_equal(tuner.transform(documents)[4:], documents[4:])
 
@@ -327,7 +327,7 @@ def test_options_out_of_range(problem, option):
         NudgeN(**option).fit(*problem)
 
 
-def test_a_step_too_long_for_the_type(problem):
+def test_a_step_that_overflows_the_type(problem):
     documents, train, validation = problem
     with pytest.raises(VectorError, match="would not fit into float16"):
         NudgeM(gamma=1e6).fit(documents.astype(np.float16), train, validation)
@@ -359,6 +359,6 @@ def test_no_validation_queries_at_all(method):
         method().fit(documents, train, (np.empty((0, documents.shape[1])), []))
 
 
-def test_rows_that_are_not_there_are_named():
+def test_rows_out_of_range_are_named():
     with pytest.raises(IndexError, match="there is no row 9: the rows of these documents are 0 to 4"):
         ArrayCorpus(np.eye(5)).take([1, 9])

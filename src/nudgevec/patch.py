@@ -1,7 +1,7 @@
-"""The result of tuning: the few rows that moved, what they were, what they are, and why.
+"""Patches: the result of tuning, and a corpus seen through a patch.
 
-It is applied to arrays and taken back from them, and saved as one safetensors file: arrays and a JSON
-header, no pickle, readable by anything.
+A patch holds the rows that moved with their vectors before and after. It is saved as one safetensors file: arrays and a
+JSON header.
 """
 
 from __future__ import annotations
@@ -28,20 +28,47 @@ _FORMAT = "nudgevec-patch-1"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Patch:
-    """Moved rows and everything needed to explain them.
+    """The documents that moved, with their vectors before and after. Made by the ``fit`` of a tuner.
 
-    ``before`` and ``after`` are in the type of the corpus, one row per entry of ``rows`` and ``ids``
-    (the ids are the rows themselves where the corpus has no ids). ``labels`` counts the training labels
-    behind each row and ``distance`` is how far it went: the angle in radians, or the length of the step
-    for NUDGE-M.
+    Parameters
+    ----------
+    rows : array of int, shape (n,)
+        Rows that moved, in the corpus that was tuned.
+    ids : list
+        Their ids; equal to ``rows`` for a corpus without ids.
+    before, after : array of shape (n, d)
+        Their vectors, in the type of the corpus.
+    labels : array of int, shape (n,)
+        Number of training labels of each row.
+    distance : array of float, shape (n,)
+        How far each row moved: the angle in radians, or the length of the step for NUDGE-M.
+    method : str
+        The method that made the patch, for example "N".
+    similarity : {"cosine", "dot"}
+        The similarity that the new vectors are meant for.
+    gamma : float
+        Size of the step.
+    metric : str, optional
+        The metric that chose gamma.
+    validation : dict
+        Mean metric "before" and "after" on the validation queries, and the evidence for the step.
+    counts : dict
+        Numbers of documents, queries and labels, and of those that were used.
+    curve : Curve, optional
+        The metric as a function of gamma.
 
+    Examples
+    --------
     >>> from nudgevec import NudgeN
     >>> documents = np.eye(3, dtype=np.float32)
     >>> query = np.array([[0.8, 0.6, 0.0]], dtype=np.float32)
     >>> patch = NudgeN(gamma=0.1).fit(documents, train=(query, [[1]])).patch_
     >>> patch
     Patch(NUDGE-N, 1 rows moved by gamma 0.1)
-    >>> bool((patch.revert(patch.apply(documents)) == documents).all())
+    >>> moved = patch.apply(documents)
+    >>> moved[1].round(2)
+    array([0.31, 0.95, 0.  ], dtype=float32)
+    >>> bool((patch.revert(moved) == documents).all())
     True
     """
 
@@ -53,13 +80,10 @@ class Patch:
     distance: Floats
     method: str
     similarity: str
-    """How the tuned vectors are to be searched: "cosine" or "dot"."""
     gamma: float
     metric: str | None = None
     validation: dict[str, Any] = field(default_factory=dict)
-    """Mean metric ``before`` and ``after`` on the validation queries, and the evidence for the step."""
     counts: dict[str, int] = field(default_factory=dict)
-    """Documents, queries, labels and how many of them were used."""
     curve: Curve | None = None
 
     def __len__(self) -> int:
@@ -74,7 +98,7 @@ class Patch:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the ids and original vectors of the moved rows."""
+        """A hash of the ids and original vectors of the rows that moved."""
         digest = hashlib.sha256(repr(self.ids).encode())
         digest.update(str(self.before.dtype).encode())
         digest.update(np.ascontiguousarray(self.before).tobytes())
@@ -82,49 +106,92 @@ class Patch:
 
     @property
     def identity(self) -> str:
-        """A hash of what the patch does: which rows, from where, and to where."""
+        """A hash of the method and of the ids, original and new vectors; stores recognise a patch by it."""
         digest = hashlib.sha256(f"{self.method} {self.fingerprint}".encode())
         digest.update(np.ascontiguousarray(self.after).tobytes())
         return digest.hexdigest()
 
     def apply(self, documents: Corpus | npt.ArrayLike) -> Any:
-        """A copy of the documents with the moved rows replaced; every other row is bit-identical.
+        """Return a copy of the documents with the new vectors; all other rows are bit-identical.
 
-        An array for an array; for a corpus with ids, an ``ArrayCorpus`` with the same ids.
+        Parameters
+        ----------
+        documents : array of shape (n, d), or Corpus
+            The documents that were tuned. There may be more of them by now.
+
+        Returns
+        -------
+        array or ArrayCorpus
+            An array for an array; for a corpus with ids, an ``ArrayCorpus`` with the same ids.
+
+        Raises
+        ------
+        PatchError
+            If the documents are missing or have other vectors than the patch was made from, or the patch is applied
+            already.
         """
         return self._swap(documents, self.before, self.after, "they are not the vectors it was made from")
 
-    def over(self, documents: Corpus | npt.ArrayLike) -> Patched:
-        """The documents with the moved rows replaced, as a corpus that is read through the patch: no copy is made."""
+    def over(self, documents: Corpus | npt.ArrayLike) -> PatchedCorpus:
+        """Return the documents with the new vectors as a corpus, without a copy.
+
+        Parameters
+        ----------
+        documents : array of shape (n, d), or Corpus
+            The documents that were tuned.
+
+        Returns
+        -------
+        PatchedCorpus
+            A corpus that replaces vectors as they are read. Reading raises PatchError if a document has another vector
+            than the patch was made from.
+
+        Raises
+        ------
+        PatchError
+            If documents of the patch are missing, or have another number of dimensions.
+        """
         reader = Reader(documents)
-        return Patched(reader, self._located(reader), self.before, self.after)
+        return PatchedCorpus(reader, self._locate(reader), self.before, self.after)
 
     def revert(self, documents: Corpus | npt.ArrayLike) -> Any:
-        """The inverse of ``apply``: a copy with the original rows put back, bit for bit."""
+        """Return a copy of the documents with the original vectors, bit for bit; the inverse of ``apply``.
+
+        Parameters
+        ----------
+        documents : array of shape (n, d), or Corpus
+            Documents that the patch is applied to.
+
+        Returns
+        -------
+        array or ArrayCorpus
+            An array for an array; for a corpus with ids, an ``ArrayCorpus`` with the same ids.
+
+        Raises
+        ------
+        PatchError
+            If the documents are missing, or the patch is not applied to them.
+        """
         return self._swap(documents, self.after, self.before, "the patch is not applied to them")
 
-    def _swap(self, documents: Corpus | npt.ArrayLike, old: Array, new: Array, otherwise: str) -> Any:
+    def _swap(self, documents: Corpus | npt.ArrayLike, old: Array, new: Array, reason: str) -> Any:
+        """Return a copy with old vectors replaced by new ones."""
         reader = Reader(documents)
-        swapped = self._swapped_rows(reader, old, new, otherwise)
-        return ArrayCorpus(swapped, reader.corpus.ids) if reader.has_ids else swapped
+        copy, rows = reader.copy(), self._locate(reader)
+        if len(rows):
+            different = np.flatnonzero((copy[rows] != old.astype(copy.dtype)).any(axis=1))
+            if len(different) == len(self) and np.array_equal(copy[rows], new.astype(copy.dtype)):
+                raise PatchError("nothing to do: the documents already have these vectors")
+            if len(different):
+                raise PatchError(
+                    f"{len(different)} of {len(self)} documents of the patch have other vectors here, "
+                    f"for example {reader.name(int(rows[different[0]]))}: {reason}"
+                )
+            copy[rows] = new
+        return ArrayCorpus(copy, reader.corpus.ids) if reader.has_ids else copy
 
-    def _swapped_rows(self, reader: Reader, old: Array, new: Array, otherwise: str) -> Array:
-        copy, rows = reader.copy(), self._located(reader)
-        if len(rows) == 0:
-            return copy
-        different = np.flatnonzero((copy[rows] != old.astype(copy.dtype)).any(axis=1))
-        if len(different) == len(self) and np.array_equal(copy[rows], new.astype(copy.dtype)):
-            raise PatchError("these documents are in that state already: there is nothing to do")
-        if len(different):
-            raise PatchError(
-                f"{len(different)} of {len(self)} documents of the patch have other vectors here, "
-                f"for example {reader.name(int(rows[different[0]]))}: {otherwise}"
-            )
-        copy[rows] = new
-        return copy
-
-    def _located(self, reader: Reader) -> Ints:
-        """The rows of the patch among these documents."""
+    def _locate(self, reader: Reader) -> Ints:
+        """Return the rows of the patch among these documents."""
         try:
             rows = reader.locate(self.ids) if reader.has_ids else self.rows
         except LabelError as error:
@@ -137,7 +204,18 @@ class Patch:
         return rows
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the patch to one file; a crash leaves the old file or the new one, never half of it."""
+        """Write the patch to a file, atomically.
+
+        Parameters
+        ----------
+        path : path-like
+            A safetensors file; an existing one is replaced.
+
+        Raises
+        ------
+        PatchError
+            If an id is neither a string nor an integer.
+        """
         from safetensors.numpy import save
 
         tensors = {
@@ -147,7 +225,7 @@ class Patch:
             "labels": self.labels,
             "distance": self.distance,
         }
-        facts: dict[str, Any] = {
+        header: dict[str, Any] = {
             "format": _FORMAT,
             "ids": self.ids,
             "method": self.method,
@@ -162,76 +240,102 @@ class Patch:
         if self.curve is not None:
             tensors["curve.edges"] = self.curve.edges
             tensors["curve.values"] = self.curve.values
-            facts["curve.at_zero"] = self.curve.at_zero
-        odd = [key for key in self.ids if not isinstance(key, (str, int))]
-        if odd:
-            raise PatchError(f"document ids must be strings or whole numbers to be saved, not {odd[0]!r}")
-        header = json.dumps(facts)
+            header["curve.at_zero"] = self.curve.at_zero
+        unsupported = [key for key in self.ids if not isinstance(key, (str, int))]
+        if unsupported:
+            raise PatchError(f"document ids must be strings or integers to be saved, not {unsupported[0]!r}")
+        metadata = {"nudgevec": json.dumps(header)}
         with write_file_atomically(Path(path)) as draft:
-            draft.write_bytes(save(tensors, metadata={"nudgevec": header}))
+            draft.write_bytes(save(tensors, metadata=metadata))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Patch:
-        """Read a patch written by ``save``."""
+        """Read a patch that ``save`` wrote.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+
+        Returns
+        -------
+        Patch
+            Equal to the one that was saved.
+
+        Raises
+        ------
+        PatchError
+            If the file is not a patch, or is damaged.
+        """
         from safetensors import SafetensorError, safe_open
 
         try:
             with safe_open(os.fspath(path), framework="numpy") as file:
-                facts = json.loads((file.metadata() or {}).get("nudgevec", "{}"))
-                if facts.get("format") != _FORMAT:
+                header = json.loads((file.metadata() or {}).get("nudgevec", "{}"))
+                if header.get("format") != _FORMAT:
                     raise PatchError(f"{os.fspath(path)} is not a nudgevec patch")
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, json.JSONDecodeError, OSError) as error:
             raise PatchError(f"{os.fspath(path)} is not a readable patch: {error}") from None
         curve = None
         if "curve.edges" in tensors:
-            curve = Curve(tensors.pop("curve.edges"), tensors.pop("curve.values"), facts["curve.at_zero"])
-        known = ("ids", "method", "similarity", "gamma", "metric", "validation", "counts")
-        patch = cls(curve=curve, **tensors, **{name: facts[name] for name in known})
-        if patch.fingerprint != facts["fingerprint"] or patch._checksum() != facts["checksum"]:
+            curve = Curve(tensors.pop("curve.edges"), tensors.pop("curve.values"), header["curve.at_zero"])
+        fields = ("ids", "method", "similarity", "gamma", "metric", "validation", "counts")
+        patch = cls(curve=curve, **tensors, **{name: header[name] for name in fields})
+        if patch.fingerprint != header["fingerprint"] or patch._checksum() != header["checksum"]:
             raise PatchError(f"{os.fspath(path)} is damaged: its contents do not match their checksum")
         return patch
 
     def _checksum(self) -> str:
-        """A hash of every array."""
+        """Return a hash of the arrays."""
         digest = hashlib.sha256()
         for array in (self.rows, self.before, self.after, self.labels, self.distance):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
 
-class Patched:
-    """A corpus with new vectors in the place of old ones, which must be there."""
+class PatchedCorpus:
+    """A corpus with some vectors replaced as they are read.
+
+    Parameters
+    ----------
+    reader : Reader
+        The documents.
+    rows : array of int, shape (n,)
+        Rows to replace.
+    old, new : array of shape (n, d)
+        The vectors that the documents must have, and those to return.
+    """
 
     def __init__(self, reader: Reader, rows: Ints, old: Array, new: Array) -> None:
         self._reader = reader
         self.ids, self.dim = reader.all_ids, reader.dim
         order = np.argsort(rows)
         self._rows, self._old, self._new = rows[order], old[order], new[order]
-        self._place = {self.ids[row]: place for place, row in enumerate(self._rows.tolist())}
+        self._index = {self.ids[row]: index for index, row in enumerate(self._rows.tolist())}
 
     def take(self, ids: Sequence[Hashable]) -> Array:
-        """The vectors of these documents."""
-        taken = np.array(self._reader.corpus.take(ids))
-        moved = [(place, self._place[key]) for place, key in enumerate(ids) if key in self._place]
-        if moved:
-            there, here = map(list, zip(*moved, strict=True))
-            taken[there] = self._moved(taken[there], here)
-        return taken
+        """Return the vectors of these documents."""
+        vectors = np.array(self._reader.corpus.take(ids))
+        replaced = [(position, self._index[key]) for position, key in enumerate(ids) if key in self._index]
+        if replaced:
+            positions, indices = map(list, zip(*replaced, strict=True))
+            vectors[positions] = self._replacement(vectors[positions], indices)
+        return vectors
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        """All documents once."""
-        start = 0
+        """Yield all documents once."""
+        first = 0
         for ids, vectors in self._reader.corpus.blocks():
-            some = slice(*np.searchsorted(self._rows, [start, start + len(ids)]))
+            indices = slice(*np.searchsorted(self._rows, [first, first + len(ids)]))
             block = np.array(vectors)
-            there = self._rows[some] - start
-            block[there] = self._moved(block[there], some)
+            positions = self._rows[indices] - first
+            block[positions] = self._replacement(block[positions], indices)
             yield ids, block
-            start += len(ids)
+            first += len(ids)
 
-    def _moved(self, found: Array, places: Any) -> Array:
-        if not np.array_equal(found, self._old[places].astype(found.dtype)):
-            raise PatchError("these documents have other vectors than the patch was made from")
-        new: Array = self._new[places]
+    def _replacement(self, current: Array, indices: Any) -> Array:
+        if not np.array_equal(current, self._old[indices].astype(current.dtype)):
+            raise PatchError("documents have other vectors than the patch was made from")
+        new: Array = self._new[indices]
         return new

@@ -42,14 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("nudgevec: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
-        from nudgevec.stores import Address, is_store, told
+        from nudgevec.stores import Address, error_text, is_store
 
         # Client libraries of stores raise exceptions of their own.
         url = getattr(options, "store", None) or getattr(options, "data", None) or ""
         if not is_store(url):
             raise
         address = Address.parse(url)
-        print(f"nudgevec: {address}: {address.hidden(told(error))}", file=sys.stderr)
+        print(f"nudgevec: {address}: {address.hide_password(error_text(error))}", file=sys.stderr)
         return 1
     return 0
 

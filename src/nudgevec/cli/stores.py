@@ -14,7 +14,7 @@ from nudgevec.cli.output import print_json
 from nudgevec.errors import NudgeWarning, OptionError, VectorError
 from nudgevec.runs import folder
 from nudgevec.runs.pipeline import warn_dropped
-from nudgevec.stores import Address, open_store, recall, told
+from nudgevec.stores import Address, error_text, open_store, recall
 from nudgevec.text import readers
 from nudgevec.text.embedders import embed_documents
 
@@ -47,19 +47,19 @@ def apply(options: argparse.Namespace) -> None:
     queries: Any = folder.load_query_vectors(path)[: options.check] if options.check > 0 else ()
     found: dict[str, float] = {}
     with open_store(options.store) as store:
-        if len(queries) and store.status().facts is None:
+        if len(queries) and store.status().metadata is None:
             found["before"] = recall(store, queries)
         status = store.apply(patch)
-        if status.facts is not None and len(queries):
+        if status.metadata is not None and len(queries):
             try:
                 found["after"] = recall(store, queries)
             except Exception as error:
-                message = f"the patch is applied, but the search of the store could not be checked: {told(error)}"
+                message = f"the patch is applied, but the search of the store could not be checked: {error_text(error)}"
                 warnings.warn(message, NudgeWarning, stacklevel=2)
     if options.json:
         print_json({**asdict(status), "search": {"queries": len(queries), "recall@10": found}})
         return
-    if status.facts is None:
+    if status.metadata is None:
         print(f"{store.url}: nothing to apply: this run moved no documents")
         return
     print(f"{store.url}: {status}")

@@ -1,26 +1,51 @@
-"""Where a collection is: the parts of a store's url, and how it is shown, which is without a password."""
+"""The address of a collection: the parts of a store url, shown without its password."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from nudgevec.errors import OptionError
 
 _UNREADABLE = (
-    "the url of the store cannot be read: it looks like scheme://user:password@host/database#collection, with %2F for "
-    "/ and %23 for # in a password, and %40 for @ anywhere else"
+    "the store url cannot be parsed: expected scheme://user:password@host/database#collection, with / written as %2F "
+    "and # as %23 in a password, and @ as %40 everywhere else"
 )
 
 
 @dataclass(frozen=True)
 class Address:
-    """``scheme://user:password@host:port/path?option=value#collection``; without a host, a path on this machine."""
+    """Where a collection is.
+
+    ``str(address)`` is the url without user, password and options, for messages and logs.
+
+    Parameters
+    ----------
+    scheme : str
+        Name of the store in the registry, for example "lancedb".
+    path : str
+        Path of a local store, or the database on a server, with its leading slash.
+    collection : str
+        Name of the table or collection; empty if the url has none.
+    options : dict
+        The query of the url.
+    host, port, user, password : optional
+        Empty or None for a store on this machine.
+
+    Examples
+    --------
+    >>> address = Address.parse("postgresql://me:secret@localhost/shop?vector=embedding#docs")
+    >>> address.host, address.path, address.collection, address.options
+    ('localhost', '/shop', 'docs', {'vector': 'embedding'})
+    >>> print(address)
+    postgresql://localhost/shop#docs
+    """
 
     scheme: str
     path: str
     collection: str
-    options: dict[str, str]
+    options: dict[str, Any]
     host: str = ""
     port: int | None = None
     user: str | None = None
@@ -28,13 +53,30 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Address:
+        """Split a url ``scheme://user:password@host:port/path?option=value#collection``.
+
+        Parameters
+        ----------
+        url : str
+            Without ``//host``, the path is one on this machine.
+
+        Returns
+        -------
+        Address
+            The parts, percent-decoded.
+
+        Raises
+        ------
+        OptionError
+            If the url is malformed. The message does not repeat it, because it may contain a password.
+        """
         try:
             parts = urlsplit(url)
             port = parts.port
         except ValueError:
             raise OptionError(_UNREADABLE) from None
+        # An unescaped password ends up here if it contains a slash or a #.
         if "@" in parts.path + parts.fragment:
-            # A password may have ended up here: the text is not repeated.
             raise OptionError(_UNREADABLE)
         password = None if parts.password is None else unquote(parts.password)
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -42,18 +84,47 @@ class Address:
         path, collection = unquote(parts.path), unquote(parts.fragment)
         return cls(parts.scheme, path, collection, options, parts.hostname or "", port, user, password)
 
-    def named(self, what: str) -> str:
-        """The collection; an error where the url has none."""
+    @property
+    def local_path(self) -> str:
+        """The path of a store on this machine; ``scheme://folder/name`` is read as a relative path."""
+        return self.host + self.path
+
+    def updated(self, collection: str | None, options: dict[str, Any]) -> Address:
+        """Return the address with a collection and options that were passed beside the url."""
+        if collection is not None and self.collection not in ("", collection):
+            raise OptionError(f"{self}: collection={collection!r} contradicts the url")
+        for name, value in options.items():
+            if self.options.get(name, value) != value:
+                raise OptionError(f"{self}: {name}={value!r} contradicts the url")
+        return replace(self, collection=collection or self.collection, options={**self.options, **options})
+
+    def require_collection(self, kind: str = "collection") -> str:
+        """Return the name of the collection, or raise if the url has none."""
         if not self.collection:
-            raise OptionError(f"{self}: which {what}? add it after a #, as in {self}#docs")
+            raise OptionError(f"{self}: no {kind} given: add it after a #, as in {self}#docs, or pass collection=")
         return self.collection
 
-    def hidden(self, text: str) -> str:
-        """A text without the password."""
-        return text.replace(self.password, "***") if self.password else text
+    def refuse_credentials(self, variable: str) -> None:
+        """Raise if the url holds a key that belongs into an environment variable."""
+        if self.host and (self.user or self.password):
+            raise OptionError(f"{self}: put the key into the environment variable {variable}, not into the url")
+
+    def hide_password(self, text: str) -> str:
+        """Return a text with the password masked, which may also be an option of the url."""
+        for password in (self.password, self.options.get("password")):
+            if password:
+                text = text.replace(password, "***")
+        return text
 
     def __str__(self) -> str:
         port = "" if self.port is None else f":{self.port}"
         host = f"//{self.host or self.options.get('host', '')}{port}" if self.host or "host" in self.options else ""
         scheme = f"{self.scheme}:" if self.scheme else ""
         return f"{scheme}{host}{self.path}{'#' if self.collection else ''}{self.collection}"
+
+
+def parse_flag(name: str, value: str | bool) -> bool:
+    """Return a yes-or-no option as a bool."""
+    if value not in ("yes", "no", True, False):
+        raise OptionError(f"the option {name} must be yes or no, not {value!r}")
+    return value in ("yes", True)

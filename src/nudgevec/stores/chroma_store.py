@@ -1,8 +1,8 @@
 """Chroma: a collection in a folder (``chroma:path#docs``) or on a server (``chroma://host:8000#docs``).
 
-Vectors are written in pieces, after the ledger: a collection beside this one, ``NAME-nudgevec``, that counts once its
-facts are in. Chroma keeps float32 exactly for ip and l2; for cosine numbers come back within a millionth or two. A
-folder can be used by one process at a time; that is how Chroma is made.
+Vectors are written in batches, after the ledger: a collection ``NAME-nudgevec`` that is complete once its metadata has
+the record of the patch. Chroma keeps float32 exactly for ip and l2, and within 2e-6 for cosine. Chroma allows one
+process at a time to use a folder.
 """
 
 from __future__ import annotations
@@ -16,64 +16,85 @@ from typing import Any
 import numpy as np
 
 from nudgevec.arrays import Array, slices
-from nudgevec.errors import MissingExtraError, StoreError
-from nudgevec.stores.address import Address
-from nudgevec.stores.base import told
+from nudgevec.errors import OptionError, StoreError
+from nudgevec.stores.address import Address, parse_flag
+from nudgevec.stores.backend import import_client, wrong_client
 from nudgevec.stores.ledger import Ledger
-from nudgevec.stores.piecewise import PiecewiseStore
+from nudgevec.stores.messages import error_text
+from nudgevec.stores.piecewise import IN_MEMORY, PiecewiseStore
 
-_METRICS = {"cosine": "cosine", "ip": "dot", "l2": "l2"}
-_OURS = {"made by": "nudgevec"}
+_SIMILARITIES = {"cosine": "cosine", "ip": "dot", "l2": "l2"}
+_LEDGER_MARK = {"made by": "nudgevec"}
+"""Metadata by which a ledger is recognised; the record of the patch is under "facts"."""
 
 
 class ChromaStore(PiecewiseStore):
     """A collection of Chroma."""
 
-    piece = 1000
+    client_package = "chromadb"
+    default_port = 8000
+    batch_size = 1000
 
-    def __init__(self, address: Address, metric: str | None = None, tls: str = "no") -> None:
-        try:
-            import chromadb
-        except ImportError:
-            raise MissingExtraError("Chroma", "chroma") from None
-        self.url, self.name = str(address), address.named("collection")
-        self.guard(address, "CHROMA_API_KEY")
-        self._asked_metric, self.place = metric, {}
-        self._missing = chromadb.errors.NotFoundError
-        if address.host:
-            key = os.environ.get("CHROMA_API_KEY")
-            headers = {"x-chroma-token": key} if key else None
-            port = address.port or 8000
-            try:
-                self.client: Any = chromadb.HttpClient(address.host, port, ssl=tls == "yes", headers=headers)
-            except ValueError as error:
-                raise StoreError(f"{self.url}: {told(error)}") from None
-        else:
+    def __init__(self, client: Any, address: Address, similarity: str | None = None) -> None:
+        super().__init__(client, address, similarity)
+        self._not_found = _library().errors.NotFoundError
+
+    @classmethod
+    def connect(cls, address: Address, tls: str | bool = "no") -> Any:
+        library = _library()
+        address.require_collection()
+        address.refuse_credentials("CHROMA_API_KEY")
+        if not address.host:
             if not (Path(address.path) / "chroma.sqlite3").is_file():
                 raise StoreError(f"there is no Chroma folder at {address.path}")
-            self.client = chromadb.PersistentClient(address.path)
-        self._ends_with(self.client.close)
-        self.refresh()
+            return library.PersistentClient(address.path)
+        key = os.environ.get("CHROMA_API_KEY")
+        headers = {"x-chroma-token": key} if key else None
+        port = address.port or cls.default_port
+        try:
+            return library.HttpClient(address.host, port, ssl=parse_flag("tls", tls), headers=headers)
+        except ValueError as error:
+            raise StoreError(f"{address}: {error_text(error)}") from None
 
-    def look(self) -> None:
-        found = self._collection(self.name)
-        if found is None:
-            there = ", ".join(each.name for each in self.client.list_collections()) or "none"
-            raise StoreError(f"{self.url}: there is no collection {self.name!r}; collections here: {there}")
-        self.collection = found
-        settings = self.collection.configuration_json
-        space = (settings.get("hnsw") or settings.get("spann") or {})["space"]
-        self.metric = self.agreed_metric(self._asked_metric, _METRICS[space])
-        self.slack = 2e-6 if space == "cosine" else 0.0
+    @classmethod
+    def adopt_client(cls, client: Any, collection: str | None) -> tuple[Any, Address]:
+        library = _library()
+        if isinstance(client, library.Collection):
+            if collection not in (None, client.name):
+                raise OptionError(f"collection={collection!r} contradicts the Chroma collection {client.name!r}")
+            collection = client.name
+            # The ledger needs a client; clients with the same settings share one connection.
+            settings = client._client.get_settings()
+            client = library.Client(settings, tenant=client.tenant, database=client.database)
+        elif not isinstance(client, library.ClientAPI):
+            raise wrong_client("a Chroma client or collection", client)
+        settings = client.get_settings()
+        if settings.chroma_server_host:
+            host = settings.chroma_server_host.rpartition("://")[2]
+            return client, Address("chroma", "", collection or "", {}, host, settings.chroma_server_http_port)
+        path = os.path.abspath(settings.persist_directory) if settings.is_persistent else IN_MEMORY
+        return client, Address("chroma", path, collection or "", {})
+
+    def read_metadata(self) -> None:
+        collection = self._find(self.name)
+        if collection is None:
+            names = [other.name for other in self.client.list_collections()]
+            raise self.not_found("collection", self.name, names)
+        self.collection = collection
+        configuration = self.collection.configuration_json
+        space = (configuration.get("hnsw") or configuration.get("spann") or {})["space"]
+        self.similarity = self.resolve_similarity(_SIMILARITIES[space])
+        self.tolerance = 2e-6 if space == "cosine" else 0.0
         first = self.collection.get(limit=1, include=["embeddings"])["embeddings"]
         if len(first) == 0:
             raise StoreError(f"{self.url} is empty")
         self.dim = len(first[0])
 
-    def _collection(self, name: str) -> Any:
+    def _find(self, name: str) -> Any:
+        """Return a collection, or None if it does not exist."""
         try:
             return self.client.get_collection(name, embedding_function=None)
-        except self._missing:
+        except self._not_found:
             return None
 
     def read_ids(self) -> list[Hashable]:
@@ -81,52 +102,62 @@ class ChromaStore(PiecewiseStore):
         return ids
 
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        yield from self._fetched(self.collection, ids)
+        yield from self._fetch_from(self.collection, ids)
 
-    def _fetched(self, collection: Any, ids: Sequence[Any]) -> Iterator[tuple[list[Hashable], Array]]:
-        for part in slices(len(ids), self.piece):
-            found = collection.get(ids=list(ids[part]), include=["embeddings"])
-            if found["ids"]:
-                yield found["ids"], np.asarray(found["embeddings"], np.float32)
+    def _fetch_from(self, collection: Any, ids: Sequence[Any]) -> Iterator[tuple[list[Hashable], Array]]:
+        for batch in slices(len(ids), self.batch_size):
+            result = collection.get(ids=list(ids[batch]), include=["embeddings"])
+            if result["ids"]:
+                yield result["ids"], np.asarray(result["embeddings"], np.float32)
 
-    def search(self, query: Array, count: int) -> list[Hashable]:
-        found = self.collection.query(query_embeddings=query[None], n_results=count, include=[])
-        return list(found["ids"][0])
+    def search(self, query: Array, k: int) -> list[Hashable]:
+        result = self.collection.query(query_embeddings=query[None], n_results=k, include=[])
+        return list(result["ids"][0])
 
-    def put(self, ids: Sequence[Any], vectors: Array) -> None:
+    def update(self, ids: Sequence[Any], vectors: Array) -> None:
         self.collection.update(ids=list(ids), embeddings=vectors)
 
-    def _ledger(self) -> Any:
-        """The collection of the ledger, complete or not; an error where somebody else has one of this name."""
-        found = self._collection(f"{self.name}-nudgevec")
-        if found is not None and _OURS.items() - (found.metadata or {}).items():
-            raise StoreError(f"{self.url}: the collection {found.name!r} is in the way, and nudgevec did not make it")
-        return found
+    @property
+    def _ledger(self) -> str:
+        return f"{self.name}-nudgevec"
+
+    def _find_ledger(self) -> Any:
+        """Return the collection of the ledger, complete or not; raises if a collection of others has its name."""
+        collection = self._find(self._ledger)
+        if collection is not None and _LEDGER_MARK.items() - (collection.metadata or {}).items():
+            raise self.name_taken("collection", self._ledger)
+        return collection
 
     def read_ledger(self) -> Ledger | None:
-        found = self._ledger()
-        if found is None or not found.metadata.get("facts"):
+        collection = self._find_ledger()
+        if collection is None or not collection.metadata.get("facts"):
             return None
         ids: list[Any] = []
-        parts = [np.empty((0, 2 * self.dim), np.float32)]
-        for keys, vectors in self._fetched(found, found.get(include=[])["ids"]):
+        pairs = [np.empty((0, 2 * self.dim), np.float32)]
+        for keys, block in self._fetch_from(collection, collection.get(include=[])["ids"]):
             ids += keys
-            parts.append(vectors)
-        return Ledger.split(json.loads(found.metadata["facts"]), ids, np.concatenate(parts))
+            pairs.append(block)
+        return Ledger.from_pairs(json.loads(collection.metadata["facts"]), ids, np.concatenate(pairs))
 
-    def make_ledger(self, ledger: Ledger) -> None:
+    def create_ledger(self, ledger: Ledger) -> None:
+        # Removes an incomplete one.
         self.drop_ledger()
-        made = self.client.create_collection(
-            f"{self.name}-nudgevec", configuration={"hnsw": {"space": "ip"}}, metadata=_OURS, embedding_function=None
+        space = {"hnsw": {"space": "ip"}}
+        created = self.client.create_collection(
+            self._ledger, configuration=space, metadata=_LEDGER_MARK, embedding_function=None
         )
-        both = ledger.both
-        for part in slices(len(both), self.piece):
-            made.add(ids=ledger.ids[part], embeddings=both[part])
-        # From here on it counts.
-        made.modify(metadata={**_OURS, "facts": json.dumps(ledger.facts)})
+        pairs = ledger.pairs
+        for batch in slices(len(pairs), self.batch_size):
+            created.add(ids=ledger.ids[batch], embeddings=pairs[batch])
+        # The metadata makes the ledger complete.
+        created.modify(metadata={**_LEDGER_MARK, "facts": json.dumps(ledger.metadata)})
 
     def drop_ledger(self) -> None:
-        found = self._ledger()
-        if found is not None:
-            found.modify(metadata=_OURS)
-            self.client.delete_collection(found.name)
+        collection = self._find_ledger()
+        if collection is not None:
+            collection.modify(metadata=_LEDGER_MARK)
+            self.client.delete_collection(collection.name)
+
+
+def _library() -> Any:
+    return import_client("chromadb", "Chroma", "chroma")

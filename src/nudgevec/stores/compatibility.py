@@ -1,4 +1,4 @@
-"""Which method suits what a store compares by."""
+"""Which NUDGE method is valid for the similarity of a store."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from nudgevec.core.exact import norms
 from nudgevec.errors import StoreError
 from nudgevec.patch import Patch
 
-# Vectors are of unit length when they are so close to it.
-_UNIT = 1e-3
+_UNIT_TOLERANCE = 1e-3
 
 
-def check_suits(patch: Patch, where: str, metric: str | None) -> None:
-    """Refuse a patch that was tuned for something else than the store compares by."""
+def check_similarity(patch: Patch, url: str, similarity: str | None) -> None:
+    """Refuse a patch that was tuned for another similarity than the store searches by."""
     if patch.similarity == "dot":
-        check_dot(where, metric, patch.method)
-    if patch.similarity == "cosine" and metric != "cosine":
-        far = np.abs(norms(patch.before) - 1).max()
-        if far > _UNIT:
+        check_dot(url, similarity, patch.method)
+    if patch.similarity == "cosine" and similarity != "cosine":
+        # On unit vectors dot and l2 rank as cosine does.
+        deviation = np.abs(norms(patch.before) - 1).max()
+        if deviation > _UNIT_TOLERANCE:
             raise StoreError(
-                f"{where} {_compares(metric)}, and NUDGE-{patch.method} is right for cosine, or for unit vectors "
-                f"(these are off by up to {far:.2g}): normalise them, or tune with --method M for dot"
+                f"{url} {_describe(similarity)}, and NUDGE-{patch.method} requires cosine similarity or unit vectors "
+                f"(the lengths here deviate by up to {deviation:.2g}): normalise the vectors, or tune with --method M "
+                "for dot"
             )
 
 
-def check_dot(where: str, metric: str | None, method: str) -> None:
-    """Refuse a method for inner product where something else is compared by."""
-    if metric != "dot":
+def check_dot(url: str, similarity: str | None, method: str) -> None:
+    """Refuse a method for inner product if the store searches by another similarity."""
+    if similarity != "dot":
         raise StoreError(
-            f"{where} {_compares(metric)}, and NUDGE-{method} is right for inner product only: tune with --method N"
+            f"{url} {_describe(similarity)}, and NUDGE-{method} requires inner product: tune with --method N"
         )
 
 
-def _compares(metric: str | None) -> str:
-    return f"compares by {metric}" if metric else "does not say how it is searched (say it: ?metric=...)"
+def _describe(similarity: str | None) -> str:
+    return f"uses {similarity} similarity" if similarity else "does not state its similarity (set similarity=...)"

@@ -1,103 +1,144 @@
-"""The ledger of a store: the patch that is in force with its rows, and how these rows stand in the collection."""
+"""The ledger of a store: the applied patch with its rows, and the states of these rows in the collection."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import nudgevec
-from nudgevec.arrays import Array
+from nudgevec.arrays import Array, Ints
 from nudgevec.patch import Patch
-
-_NAMED = 5
+from nudgevec.stores.messages import example_ids
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """The patch that is in force: facts about its run, and its rows."""
+    """The applied patch as a store records it: metadata and rows."""
 
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
+    """Kept in the store as JSON under the keys of ``for_patch``, which therefore never change."""
     ids: list[Any]
     before: Array
     after: Array
 
+    @classmethod
+    def for_patch(cls, patch: Patch, columns: dict[str, Any], n_documents: int) -> Ledger:
+        """Return the ledger of a patch that is about to be applied."""
+        metadata = {
+            "patch": patch.identity,
+            "method": patch.method,
+            "similarity": patch.similarity,
+            "gamma": patch.gamma,
+            "metric": patch.metric,
+            "rows": len(patch),
+            "when": datetime.now(UTC).isoformat(timespec="seconds"),
+            "nudgevec": nudgevec.__version__,
+            # The stored name of the columns.
+            "place": columns,
+            "documents": n_documents,
+        }
+        return cls(metadata, list(patch.ids), patch.before, patch.after)
+
     @property
-    def both(self) -> Array:
-        """Old and new vectors side by side, as one row each."""
-        joined: Array = np.concatenate([self.before, self.after], axis=1).astype(np.float32)
-        return joined
+    def patch_identity(self) -> str:
+        """The ``identity`` of the patch."""
+        return str(self.metadata["patch"])
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The ``columns`` of the store that the patch was applied to."""
+        columns: dict[str, Any] = self.metadata["place"]
+        return columns
+
+    @property
+    def n_documents(self) -> int:
+        """The number of documents in the collection when the patch was applied."""
+        return int(self.metadata["documents"])
+
+    @property
+    def pairs(self) -> Array:
+        """Old and new vectors side by side, float32 of shape (n, 2 d), for stores with one vector per row."""
+        pairs: Array = np.concatenate([self.before, self.after], axis=1).astype(np.float32)
+        return pairs
 
     @classmethod
-    def split(cls, facts: dict[str, Any], ids: list[Any], both: Array) -> Ledger:
-        """The opposite of ``both``."""
-        dim = both.shape[1] // 2
-        return cls(facts, ids, both[:, :dim], both[:, dim:])
+    def from_pairs(cls, metadata: dict[str, Any], ids: list[Any], pairs: Array) -> Ledger:
+        """Return the ledger whose ``pairs`` were read from a store."""
+        dim = pairs.shape[1] // 2
+        return cls(metadata, ids, pairs[:, :dim], pairs[:, dim:])
 
 
 @dataclass(frozen=True)
 class Status:
-    """What is in force in a store, and how the rows of it stand."""
+    """The state of a patch in a store. ``str(status)`` describes it in a sentence.
 
-    facts: dict[str, Any] | None
+    Parameters
+    ----------
+    metadata : dict or None
+        The ledger's record of the patch: "method", "gamma", "rows", "when" it was applied, the version of "nudgevec"
+        and others; None if no patch is applied.
+    applied : int
+        Number of rows that have their new vectors.
+    original : int
+        Number of rows that have their old vectors.
+    changed : tuple
+        Ids of rows that have been changed by others; they are never overwritten.
+    missing : tuple
+        Ids of rows that have been removed by others.
+    is_applied : bool
+        Whether the store has a ledger, that is, a patch that is applied at least in part.
+
+    Examples
+    --------
+    >>> print(Status(None))
+    no patch is applied
+    >>> print(Status({"rows": 3}, original=2, changed=("a",)))
+    reverted: 2 of 3 rows have their original vectors; 1 changed by others and left as they are, for example 'a'
+    """
+
+    metadata: dict[str, Any] | None
     applied: int = 0
     original: int = 0
     changed: tuple[Hashable, ...] = ()
-    """Rows that somebody else has changed since."""
-    gone: tuple[Hashable, ...] = ()
-    in_force: bool = False
+    missing: tuple[Hashable, ...] = ()
+    is_applied: bool = False
 
     def __str__(self) -> str:
-        if self.facts is None:
-            return "no patch is in force"
-        if self.in_force:
-            words = (
-                f"NUDGE-{self.facts['method']} with gamma {self.facts['gamma']:.4g}, put on {self.facts['when']} by "
-                f"nudgevec {self.facts['nudgevec']}: {self.applied:,} of {self.facts['rows']:,} rows carry it"
+        if self.metadata is None:
+            return "no patch is applied"
+        n_rows = self.metadata["rows"]
+        if self.is_applied:
+            text = (
+                f"NUDGE-{self.metadata['method']} with gamma {self.metadata['gamma']:.4g}, applied "
+                f"{self.metadata['when']} by nudgevec {self.metadata['nudgevec']}: {self.applied:,} of {n_rows:,} "
+                "rows have their new vectors"
             )
             if self.original:
-                words += f", {self.original:,} do not yet: apply or revert it once more"
+                text += f", {self.original:,} still have their original ones: run apply or revert again"
         else:
-            words = f"taken back: {self.original:,} of {self.facts['rows']:,} rows have their old vectors"
-        for what, rows in (("changed by others and left alone", self.changed), ("gone", self.gone)):
-            if rows:
-                words += f"; {len(rows):,} {what}, for example {named(rows)}"
-        return words
+            text = f"reverted: {self.original:,} of {n_rows:,} rows have their original vectors"
+        for state, ids in (("changed by others and left as they are", self.changed), ("missing", self.missing)):
+            if ids:
+                text += f"; {len(ids):,} {state}, for example {example_ids(ids)}"
+        return text
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Places in a ledger by what the store holds for them."""
+class RowStates:
+    """Positions in a ledger, by the vector that the store holds there."""
 
-    applied: npt.NDArray[np.int64]
-    original: npt.NDArray[np.int64]
-    changed: npt.NDArray[np.int64]
-    gone: npt.NDArray[np.int64]
+    applied: Ints
+    original: Ints
+    changed: Ints
+    missing: Ints
 
-    def status(self, ledger: Ledger, *, in_force: bool = True) -> Status:
-        """The same with ids and facts."""
-        changed, gone = (tuple(ledger.ids[place] for place in each.tolist()) for each in (self.changed, self.gone))
-        return Status(ledger.facts, len(self.applied), len(self.original), changed, gone, in_force)
-
-
-def facts_of(patch: Patch) -> dict[str, Any]:
-    """What a ledger says of a patch, beside its rows."""
-    return {
-        "patch": patch.identity,
-        "method": patch.method,
-        "similarity": patch.similarity,
-        "gamma": patch.gamma,
-        "metric": patch.metric,
-        "rows": len(patch),
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "nudgevec": nudgevec.__version__,
-    }
-
-
-def named(keys: Sequence[Hashable]) -> str:
-    """The first few ids, for a message."""
-    return ", ".join(repr(key) for key in keys[:_NAMED])
+    def status(self, ledger: Ledger, *, is_applied: bool = True) -> Status:
+        """Return the numbers of rows, and the ids of those that others have changed or removed."""
+        changed, missing = (
+            tuple(ledger.ids[position] for position in positions.tolist()) for positions in (self.changed, self.missing)
+        )
+        return Status(ledger.metadata, len(self.applied), len(self.original), changed, missing, is_applied)

@@ -1,4 +1,4 @@
-"""Locks that let one command at a time write to a collection. The system releases them when a process dies."""
+"""Lock files that let one process at a time patch a collection. The system releases them when a process dies."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from filelock import FileLock, Timeout
 from nudgevec.errors import StoreError
 from nudgevec.files import cache_folder
 
+BUSY = "another process is applying or reverting a patch; try again when it has finished"
+
 
 @contextmanager
 def locked(path: Path, url: str) -> Iterator[None]:
@@ -20,15 +22,15 @@ def locked(path: Path, url: str) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
-        raise StoreError(f"{url}: somebody else is putting a patch on or taking one back") from None
+        raise StoreError(f"{url}: {BUSY}") from None
     try:
         yield
     finally:
         lock.release()
 
 
-def lock_for(url: str) -> Path:
-    """Return the lock file for a store on a server: one per user of this machine."""
+def lock_file_for(key: str) -> Path:
+    """Return the lock file for a store without a local path: one per key and user of this machine."""
     folder = cache_folder() / "locks"
     folder.mkdir(parents=True, exist_ok=True)
-    return folder / hashlib.sha256(url.encode()).hexdigest()[:24]
+    return folder / hashlib.sha256(key.encode()).hexdigest()[:24]

@@ -1,7 +1,7 @@
 """Milvus: a collection in a file of Milvus Lite (``milvus:path.db#docs``) or on a server (``milvus://host:19530#docs``).
 
-The primary key names documents. Vectors are written in pieces, after the ledger: a collection beside this one that
-counts once it carries the alias ``NAME__nudgevec``. Milvus keeps float32 exactly.
+The primary key identifies documents. Vectors are written in batches, after the ledger: a collection that is complete
+once it has the alias ``NAME__nudgevec``. Milvus keeps float32 exactly.
 """
 
 from __future__ import annotations
@@ -14,119 +14,129 @@ import uuid
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 import numpy as np
 
 from nudgevec.arrays import Array, slices
-from nudgevec.errors import MissingExtraError, StoreError
-from nudgevec.stores.address import Address
-from nudgevec.stores.base import told
+from nudgevec.errors import StoreError
+from nudgevec.stores.address import Address, parse_flag
+from nudgevec.stores.backend import import_client, wrong_client
 from nudgevec.stores.ledger import Ledger
+from nudgevec.stores.messages import error_text
 from nudgevec.stores.piecewise import PiecewiseStore
 
-_BOTH = "nudgevec_before_and_after"
-"""The vector of a ledger, by which it is known."""
-# Servers before this one take an update for a new row.
-_PARTIAL = (2, 6, 2)
-# The most rows Milvus hands out at a time; each time it looks at all of them.
-_WINDOW = 16384
-_METRICS = {"COSINE": "cosine", "IP": "dot", "L2": "l2"}
+_LEDGER_VECTOR = "nudgevec_before_and_after"
+"""The vector of a ledger, by which it is recognised. The field "place" is the position of a row, "note" its id."""
+# Older servers insert a new row when a part of one is updated.
+_PARTIAL_UPDATE = (2, 6, 2)
+_SIMILARITIES = {"COSINE": "cosine", "IP": "dot", "L2": "l2"}
 
 
 class MilvusStore(PiecewiseStore):
     """A collection of Milvus."""
 
-    piece = 1000
+    client_package = "pymilvus"
+    default_port = 19530
+    batch_size = 1000
+    scan_size: ClassVar[int] = 16384
+    """Rows per request when all are read. Milvus scans all of them for each request, and returns at most this many."""
 
-    def __init__(self, address: Address, vector: str | None = None, metric: str | None = None, tls: str = "no") -> None:
-        try:
-            import pymilvus
-        except ImportError:
-            raise MissingExtraError("Milvus", "milvus") from None
-        self.milvus: Any = pymilvus
-        self.url, self.name = str(address), address.named("collection")
-        self.guard(address, "MILVUS_TOKEN")
-        self._asked_vector, self._asked_metric = vector, metric
+    def __init__(self, client: Any, address: Address, vector: str | None = None, similarity: str | None = None) -> None:
+        super().__init__(client, address, similarity)
+        self.milvus = _library()
+        self._requested_vector = vector
+
+    @classmethod
+    def connect(cls, address: Address, tls: str | bool = "no") -> Any:
+        library = _library()
+        address.require_collection()
+        address.refuse_credentials("MILVUS_TOKEN")
         if address.host:
-            place = f"{'https' if tls == 'yes' else 'http'}://{address.host}:{address.port or 19530}"
+            scheme = "https" if parse_flag("tls", tls) else "http"
+            uri = f"{scheme}://{address.host}:{address.port or cls.default_port}"
         else:
-            place = address.path
-            if not Path(place).exists() or not place.endswith(".db"):
-                raise StoreError(f"there is no Milvus file at {place}; its name ends in .db")
+            uri = address.path
+            if not Path(uri).exists() or not uri.endswith(".db"):
+                raise StoreError(f"there is no Milvus file at {uri}; its name ends in .db")
         try:
             with _quiet():
-                self.client: Any = pymilvus.MilvusClient(place, token=os.environ.get("MILVUS_TOKEN", ""))
-        except (pymilvus.exceptions.MilvusException, pymilvus.exceptions.ConnectionConfigException) as error:
-            reason = "" if address.host else "somebody else has this file open, or it is none of Milvus ("
-            raise StoreError(f"{self.url}: {reason}{told(error)}{')' if reason else ''}") from None
-        if address.host:
-            version = str(self.client.get_server_version())
-            numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
-            if numbers < _PARTIAL:
-                raise StoreError(f"{self.url}: this server is {version}; updating a part of a row came with 2.6.2")
-        self._ends_with(self.client.close)
-        self.refresh()
+                client = library.MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""))
+        except (library.exceptions.MilvusException, library.exceptions.ConnectionConfigException) as error:
+            reason = "" if address.host else "another process has this file open, or it is not a Milvus file; "
+            raise StoreError(f"{address}: {reason}{error_text(error)}") from None
+        _check_version(client, address)
+        return client
 
-    def look(self) -> None:
+    @classmethod
+    def adopt_client(cls, client: Any, collection: str | None) -> tuple[Any, Address]:
+        if not isinstance(client, _library().MilvusClient):
+            raise wrong_client("a MilvusClient", client)
+        # Milvus Lite has the address of its server in this process. The client has no public attribute for it.
+        parts = urlsplit(getattr(getattr(client, "_config", None), "uri", ""))
+        address = Address("milvus", "", collection or "", {}, parts.hostname or "client", parts.port)
+        _check_version(client, address)
+        return client, address
+
+    def read_metadata(self) -> None:
         if not self.client.has_collection(self.name):
-            there = ", ".join(self.client.list_collections()) or "none"
-            raise StoreError(f"{self.url}: there is no collection {self.name!r}; collections here: {there}")
-        self._loaded(self.name)
-        made = self.client.describe_collection(self.name)
-        fields = made["fields"]
+            raise self.not_found("collection", self.name, self.client.list_collections())
+        self._load(self.name)
+        description = self.client.describe_collection(self.name)
+        fields = description["fields"]
         key = next(field for field in fields if field.get("is_primary"))
-        if key.get("auto_id") or made.get("auto_id"):
+        if key.get("auto_id") or description.get("auto_id"):
             raise StoreError(
-                f"{self.url}: Milvus makes the ids there (auto_id), and an update would give rows new ones"
+                f"{self.url}: Milvus generates the ids of this collection (auto_id), and an update would change them"
             )
         self.id_field = key["name"]
         vectors = {field["name"]: field for field in fields if field["type"] == self.milvus.DataType.FLOAT_VECTOR}
-        named = self._asked_vector or (next(iter(vectors)) if len(vectors) == 1 else None)
-        if named not in vectors:
-            raise StoreError(f"{self.url}: which vector? say ?vector=NAME ({', '.join(vectors) or 'there is none'})")
-        self.vector_field = named
-        self.dim = int(vectors[named]["params"]["dim"])
-        self.metric = self.agreed_metric(self._asked_metric, self._index_metric())
-        self.place = {"vector": named}
+        self.vector_field = self.resolve_name("vector", self._requested_vector, list(vectors))
+        self.dim = int(vectors[self.vector_field]["params"]["dim"])
+        self.similarity = self.resolve_similarity(self._index_similarity())
+        self.columns = {"vector": self.vector_field}
 
-    def read_ids(self) -> list[Hashable]:
-        return [row[self.id_field] for row in self._rows(self.name, self.id_field)]
-
-    def _loaded(self, name: str) -> None:
-        """Files come back without anything in memory; a server may have its reasons, but reading takes no less."""
+    def _load(self, name: str) -> None:
+        """Load a collection into memory, which reading it requires."""
         if self.client.get_load_state(name)["state"] != self.milvus.client.types.LoadState.Loaded:
             self.client.load_collection(name)
 
-    def _index_metric(self) -> str | None:
+    def _index_similarity(self) -> str | None:
         for name in self.client.list_indexes(self.name):
-            found = self.client.describe_index(self.name, name)
-            if found.get("field_name") == self.vector_field:
-                return _METRICS.get(str(found.get("metric_type")))
+            index = self.client.describe_index(self.name, name)
+            if index.get("field_name") == self.vector_field:
+                return _SIMILARITIES.get(str(index.get("metric_type")))
         return None
 
-    def _rows(self, name: str, key: str, *fields: str) -> Iterator[Any]:
-        """All rows, each once: Milvus Lite hands some out twice after a program died while it tidied up its log."""
+    def read_ids(self) -> list[Hashable]:
+        return [row[self.id_field] for row in self._scan(self.name, self.id_field)]
+
+    def _scan(self, name: str, key: str, *fields: str) -> Iterator[Any]:
+        """Yield all rows of a collection once.
+
+        Milvus Lite returns some rows twice if a process died while it compacted its log.
+        """
         seen: set[Hashable] = set()
         with _quiet():
-            found = self.client.query_iterator(
-                name, batch_size=_WINDOW, output_fields=[key, *fields], consistency_level="Strong"
+            scan = self.client.query_iterator(
+                name, batch_size=self.scan_size, output_fields=[key, *fields], consistency_level="Strong"
             )
         try:
-            while block := found.next():
+            while block := scan.next():
                 for row in block:
                     if row[key] not in seen:
                         seen.add(row[key])
                         yield row
         finally:
-            found.close()
+            scan.close()
 
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        for part in slices(len(ids), self.piece):
-            wanted = json.dumps(list(ids[part]), ensure_ascii=False)
+        for batch in slices(len(ids), self.batch_size):
+            keys = json.dumps(list(ids[batch]), ensure_ascii=False)
             rows = self.client.query(
                 self.name,
-                filter=f"{self.id_field} in {wanted}",
+                filter=f"{self.id_field} in {keys}",
                 output_fields=[self.id_field, self.vector_field],
                 consistency_level="Strong",
             )
@@ -134,13 +144,13 @@ class MilvusStore(PiecewiseStore):
                 vectors = np.array([row[self.vector_field] for row in rows], np.float32)
                 yield [row[self.id_field] for row in rows], vectors
 
-    def search(self, query: Array, count: int) -> list[Hashable]:
-        found = self.client.search(
-            self.name, data=[query.tolist()], limit=count, anns_field=self.vector_field, consistency_level="Strong"
+    def search(self, query: Array, k: int) -> list[Hashable]:
+        hits = self.client.search(
+            self.name, data=[query.tolist()], limit=k, anns_field=self.vector_field, consistency_level="Strong"
         )
-        return [hit[self.id_field] for hit in found[0]]
+        return [hit[self.id_field] for hit in hits[0]]
 
-    def put(self, ids: Sequence[Any], vectors: Array) -> None:
+    def update(self, ids: Sequence[Any], vectors: Array) -> None:
         rows = [{self.id_field: key, self.vector_field: vector} for key, vector in zip(ids, vectors, strict=True)]
         self.client.upsert(self.name, rows, partial_update=True)
 
@@ -151,50 +161,63 @@ class MilvusStore(PiecewiseStore):
     def read_ledger(self) -> Ledger | None:
         if not self.client.has_collection(self._ledger):
             return None
-        if _BOTH not in {field["name"] for field in self.client.describe_collection(self._ledger)["fields"]}:
-            raise StoreError(f"{self.url}: the collection {self._ledger!r} is in the way, and nudgevec did not make it")
-        self._loaded(self._ledger)
-        found = self._rows(self._ledger, "place", "note", _BOTH)
-        first, *rows = sorted(found, key=lambda row: int(row["place"]))
-        both = np.array([row[_BOTH] for row in rows], np.float32).reshape(len(rows), -1)
-        return Ledger.split(json.loads(first["note"]), [json.loads(row["note"]) for row in rows], both)
+        if not self._has_ledger_vector(self._ledger):
+            raise self.name_taken("collection", self._ledger)
+        self._load(self._ledger)
+        rows = self._scan(self._ledger, "place", "note", _LEDGER_VECTOR)
+        first, *rest = sorted(rows, key=lambda row: int(row["place"]))
+        pairs = np.array([row[_LEDGER_VECTOR] for row in rest], np.float32).reshape(len(rest), -1)
+        return Ledger.from_pairs(json.loads(first["note"]), [json.loads(row["note"]) for row in rest], pairs)
 
-    def make_ledger(self, ledger: Ledger) -> None:
-        self._sweep()
+    def create_ledger(self, ledger: Ledger) -> None:
+        self._drop_incomplete_ledgers()
         kind = self.milvus.DataType
         schema = self.client.create_schema(auto_id=False)
         schema.add_field("place", kind.INT64, is_primary=True)
         schema.add_field("note", kind.VARCHAR, max_length=65535)
-        schema.add_field(_BOTH, kind.FLOAT_VECTOR, dim=2 * self.dim)
+        schema.add_field(_LEDGER_VECTOR, kind.FLOAT_VECTOR, dim=2 * self.dim)
         index = self.client.prepare_index_params()
-        index.add_index(_BOTH, index_type="FLAT", metric_type="L2")
+        index.add_index(_LEDGER_VECTOR, index_type="FLAT", metric_type="L2")
         draft = f"{self._ledger}_{uuid.uuid4().hex[:12]}"
         self.client.create_collection(draft, schema=schema, index_params=index)
-        # The facts come first, then the rows.
-        notes = [json.dumps(note) for note in (ledger.facts, *ledger.ids)]
-        both = np.concatenate([np.zeros((1, 2 * self.dim), np.float32), ledger.both])
-        rows = [{"place": place, "note": notes[place], _BOTH: both[place]} for place in range(len(notes))]
-        for part in slices(len(rows), self.piece):
-            self.client.insert(draft, rows[part])
-        # From here on it counts.
+        # Position 0 holds the metadata.
+        notes = [json.dumps(note) for note in (ledger.metadata, *ledger.ids)]
+        pairs = np.concatenate([np.zeros((1, 2 * self.dim), np.float32), ledger.pairs])
+        rows = [
+            {"place": position, "note": note, _LEDGER_VECTOR: pair}
+            for position, (note, pair) in enumerate(zip(notes, pairs, strict=True))
+        ]
+        for batch in slices(len(rows), self.batch_size):
+            self.client.insert(draft, rows[batch])
+        # The alias makes the ledger complete.
         self.client.create_alias(draft, self._ledger)
 
     def drop_ledger(self) -> None:
         self.client.drop_alias(self._ledger)
-        self._sweep()
+        self._drop_incomplete_ledgers()
 
-    def _sweep(self) -> None:
-        """Remove ledgers of ours that do not count."""
-        ours = re.compile(re.escape(self._ledger) + "_[0-9a-f]{12}")
-        for name in filter(ours.fullmatch, self.client.list_collections()):
-            fields = {field["name"] for field in self.client.describe_collection(name)["fields"]}
-            if _BOTH in fields and not self.client.list_aliases(name)["aliases"]:
+    def _drop_incomplete_ledgers(self) -> None:
+        """Remove ledgers without an alias."""
+        pattern = re.compile(re.escape(self._ledger) + "_[0-9a-f]{12}")
+        for name in filter(pattern.fullmatch, self.client.list_collections()):
+            if self._has_ledger_vector(name) and not self.client.list_aliases(name)["aliases"]:
                 self.client.drop_collection(name)
+
+    def _has_ledger_vector(self, name: str) -> bool:
+        """Whether a collection was created by nudgevec as a ledger."""
+        return _LEDGER_VECTOR in {field["name"] for field in self.client.describe_collection(name)["fields"]}
+
+
+def _check_version(client: Any, address: Address) -> None:
+    version = str(client.get_server_version())
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+    if "lite" not in version and numbers < _PARTIAL_UPDATE:
+        raise StoreError(f"{address}: the server is version {version}; partial updates need 2.6.2 or later")
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Milvus logs what it then raises, and warns that it uses the clock."""
+    """Silence the log of Milvus, which repeats errors that it raises and warns about harmless things."""
     loggers = [logging.getLogger(name) for name in ("pymilvus", "milvus_lite", "grpc._server")]
     levels = [logger.level for logger in loggers]
     try:
@@ -204,3 +227,7 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+def _library() -> Any:
+    return import_client("pymilvus", "Milvus", "milvus")

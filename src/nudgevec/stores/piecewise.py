@@ -1,59 +1,63 @@
-"""Stores that cannot change many rows at once: vectors are written piece by piece.
+"""Stores without transactions over many rows: vectors are written in batches.
 
-Right before a piece is written it is looked at once more, so that rows somebody else has changed or removed in the
-meantime are left alone. Between that look and the write remains a gap of milliseconds, which these stores cannot close.
+Right before a batch is written, its rows are read once more, and those that others have changed or removed in the
+meantime are left as they are. The milliseconds between this read and the write cannot be closed in these stores.
 """
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, ClassVar
 
 from nudgevec import progress
 from nudgevec.arrays import Array, slices
-from nudgevec.errors import OptionError
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import Store
-from nudgevec.stores.lock import lock_for, locked
+from nudgevec.stores.lock import lock_file_for, locked
+
+IN_MEMORY = ":memory:"
+"""The path of a store in the memory of this process."""
 
 
 class PiecewiseStore(Store):
-    """A store that is written in pieces, in a folder or on a server."""
+    """A collection in a folder, on a server or in memory that is written in batches."""
 
-    piece = 500
-    """Rows read or written at a time."""
-    lock: Path
+    batch_size: ClassVar[int] = 500
+    """Rows that are read or written at a time."""
+    default_port: ClassVar[int]
 
-    def guard(self, address: Address, key: str) -> None:
-        """Lock by a file beside a local collection, or by one of this machine for a server, whose key is elsewhere."""
-        if address.host and (address.user or address.password):
-            raise OptionError(f"{address}: put the key into {key}, not into the url")
-        local = Path(address.path)
-        self.lock = lock_for(self.url) if address.host else local.with_name(f".{local.name}.{address.collection}.lock")
-
-    def alone(self) -> AbstractContextManager[None]:
-        return locked(self.lock, self.url)
+    def __init__(self, client: Any, address: Address, similarity: str | None = None) -> None:
+        super().__init__(client, address, similarity)
+        self.name = address.require_collection()
 
     @abstractmethod
-    def put(self, ids: Sequence[Any], vectors: Array) -> None:
-        """Give these documents new vectors."""
+    def update(self, ids: Sequence[Any], vectors: Array) -> None:
+        """Write new vectors of existing documents."""
 
     def write(self, ids: Sequence[Any], old: Array, new: Array) -> None:
         with progress.bar("writing vectors", len(ids)) as bar:
-            for part in slices(len(ids), self.piece):
-                now = self.found(ids[part])
-                here = [place for place in range(part.start, part.stop) if ids[place] in now]
-                if here:
-                    alike = self.same(np.stack([now[ids[place]] for place in here]), old[here])
-                    here = [place for place, unchanged in zip(here, alike.tolist(), strict=True) if unchanged]
-                if here:
-                    self.put([ids[place] for place in here], new[here])
-                bar.update(part.stop - part.start)
+            for batch in slices(len(ids), self.batch_size):
+                unchanged = self.positions_unchanged(ids[batch], old[batch])
+                if unchanged:
+                    self.update([ids[batch.start + position] for position in unchanged], new[batch][unchanged])
+                bar.update(batch.stop - batch.start)
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        yield from self.taken(self.ids, self.piece)
+        yield from self.take_batches(self.ids, self.batch_size)
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        return locked(self._lock_file(), self.url)
+
+    def _lock_file(self) -> Path:
+        """Return a file beside a local collection, or one of this machine for a server or a collection in memory."""
+        if self.address.path == IN_MEMORY:
+            return lock_file_for(f"{self.address} {os.getpid()}")
+        if self.address.host:
+            return lock_file_for(str(replace(self.address, port=self.address.port or self.default_port)))
+        folder = Path(self.address.path)
+        return folder.with_name(f".{folder.name}.{self.name}.lock")

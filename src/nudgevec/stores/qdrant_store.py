@@ -1,9 +1,8 @@
 """Qdrant: a collection in a folder (``qdrant:path#docs``) or on a server (``qdrant://host:6333#docs``).
 
-Documents are named by their point ids, or by a field of the payload (``?id=field``). Vectors are written in pieces,
-after the ledger: a collection beside this one, ``NAME__nudgevec``, that counts once the point with its facts is in.
-Qdrant keeps float32 exactly, but for cosine it keeps directions: vectors come back with length one, within a millionth
-or two.
+Documents are identified by their point ids, or by a field of the payload (``?id=field``). Vectors are written in
+batches, after the ledger: a collection ``NAME__nudgevec`` that is complete once it has the point with the metadata.
+Qdrant keeps float32 exactly, except that it normalises for cosine: vectors are read with unit length, within 2e-6.
 """
 
 from __future__ import annotations
@@ -13,132 +12,148 @@ import os
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 
 from nudgevec.arrays import Array, slices
 from nudgevec.core.exact import norms
-from nudgevec.errors import MissingExtraError, StoreError
-from nudgevec.stores.address import Address
+from nudgevec.errors import StoreError
+from nudgevec.stores.address import Address, parse_flag
+from nudgevec.stores.backend import import_client, wrong_client
 from nudgevec.stores.ledger import Ledger
-from nudgevec.stores.piecewise import PiecewiseStore
+from nudgevec.stores.piecewise import IN_MEMORY, PiecewiseStore
 
-_METRICS = {"Cosine": "cosine", "Dot": "dot", "Euclid": "l2"}
-_FACTS = "6e756467-6576-4563-8000-000000000000"
-"""The point of a ledger that holds the facts."""
-_OURS = "nudgevec_before_and_after"
-"""The vector of a ledger, by which it is known."""
+_SIMILARITIES = {"Cosine": "cosine", "Dot": "dot", "Euclid": "l2"}
+_METADATA_POINT = "6e756467-6576-4563-8000-000000000000"
+"""The point of a ledger that holds the metadata, under "facts"; the other points hold their id under "key"."""
+_LEDGER_VECTOR = "nudgevec_before_and_after"
+"""The vector of a ledger, by which it is recognised."""
 
 
 class QdrantStore(PiecewiseStore):
     """A collection of Qdrant."""
 
+    client_package = "qdrant_client"
+    default_port = 6333
+
     def __init__(
         self,
+        client: Any,
         address: Address,
         id: str | None = None,
         vector: str | None = None,
-        metric: str | None = None,
-        tls: str = "no",
+        similarity: str | None = None,
     ) -> None:
-        try:
-            import qdrant_client
-        except ImportError:
-            raise MissingExtraError("Qdrant", "qdrant") from None
-        self.models: Any = qdrant_client.models
-        self.url, self.name = str(address), address.named("collection")
-        self.guard(address, "QDRANT_API_KEY")
-        self.id_field, self.vector_name, self._asked_metric = id, vector, metric
+        super().__init__(client, address, similarity)
+        self.models: Any = import_client("qdrant_client", "Qdrant", "qdrant").models
+        self.id_field, self.vector_name = id, vector
+        self._payload: Any = [id] if id else False
+
+    @classmethod
+    def connect(cls, address: Address, tls: str | bool = "no") -> Any:
+        library = import_client("qdrant_client", "Qdrant", "qdrant")
+        address.require_collection()
+        address.refuse_credentials("QDRANT_API_KEY")
         if address.host:
-            self.client: Any = qdrant_client.QdrantClient(
+            return library.QdrantClient(
                 host=address.host,
-                port=address.port or 6333,
-                https=tls == "yes",
+                port=address.port or cls.default_port,
+                https=parse_flag("tls", tls),
                 api_key=os.environ.get("QDRANT_API_KEY"),
                 check_compatibility=False,
             )
-        else:
-            if not (Path(address.path) / "meta.json").is_file():
-                raise StoreError(f"there is no Qdrant folder at {address.path}")
-            try:
-                self.client = qdrant_client.QdrantClient(path=address.path)
-            except RuntimeError:
-                raise StoreError(
-                    f"{self.url}: somebody else has this folder open, and Qdrant lets in only one"
-                ) from None
-        self._ends_with(self.client.close)
-        self.refresh()
+        if not (Path(address.path) / "meta.json").is_file():
+            raise StoreError(f"there is no Qdrant folder at {address.path}")
+        try:
+            return library.QdrantClient(path=address.path)
+        except RuntimeError:
+            raise StoreError(
+                f"{address}: another client has this folder open, and Qdrant allows only one at a time"
+            ) from None
 
-    def look(self) -> None:
+    @classmethod
+    def adopt_client(cls, client: Any, collection: str | None) -> tuple[Any, Address]:
+        if not isinstance(client, import_client("qdrant_client", "Qdrant", "qdrant").QdrantClient):
+            raise wrong_client("a QdrantClient", client)
+        given = client.init_options
+        if given["path"] is not None:
+            return client, Address("qdrant", os.path.abspath(given["path"]), collection or "", {})
+        if given["location"] == IN_MEMORY:
+            return client, Address("qdrant", IN_MEMORY, collection or "", {})
+        url = given["url"] or given["location"] or ""
+        parts = urlsplit(url if "//" in url else f"//{url}")
+        host, port = parts.hostname or given["host"] or "localhost", parts.port or given["port"]
+        return client, Address("qdrant", parts.path, collection or "", {}, host, port)
+
+    def read_metadata(self) -> None:
         if not self.client.collection_exists(self.name):
-            there = ", ".join(each.name for each in self.client.get_collections().collections) or "none"
-            raise StoreError(f"{self.url}: there is no collection {self.name!r}; collections here: {there}")
-        kind = self._kind()
-        number = "float32" if kind.datatype is None else kind.datatype.value
-        if kind.multivector_config is not None or number != "float32":
-            raise StoreError(f"{self.url} does not keep one float32 vector per document")
-        if kind.distance.value not in _METRICS:
-            raise StoreError(f"{self.url} compares by {kind.distance.value}; cosine, dot and Euclid are understood")
-        self.dim = int(kind.size)
-        self.metric = self.agreed_metric(self._asked_metric, _METRICS[kind.distance.value])
-        self.slack = 2e-6 if kind.distance.value == "Cosine" else 0.0
-        self.place = {"id": self.id_field, "vector": self.vector_name}
-        self._shown: Any = [self.id_field] if self.id_field else False
+            collections = self.client.get_collections().collections
+            raise self.not_found("collection", self.name, [collection.name for collection in collections])
+        params = self._vector_params()
+        datatype = "float32" if params.datatype is None else params.datatype.value
+        if params.multivector_config is not None or datatype != "float32":
+            raise StoreError(f"{self.url} does not have one float32 vector per document")
+        distance = params.distance.value
+        if distance not in _SIMILARITIES:
+            raise StoreError(f"{self.url} uses the distance {distance}; supported are {', '.join(_SIMILARITIES)}")
+        self.dim = int(params.size)
+        self.similarity = self.resolve_similarity(_SIMILARITIES[distance])
+        self.tolerance = 2e-6 if distance == "Cosine" else 0.0
+        self.columns = {"id": self.id_field, "vector": self.vector_name}
+
+    def _vector_params(self) -> Any:
+        """Return the definition of the vector to use."""
+        params = self.client.get_collection(self.name).config.params.vectors
+        if isinstance(params, dict):
+            self.vector_name = self.resolve_name("vector", self.vector_name, list(params))
+            return params[self.vector_name]
+        if self.vector_name:
+            raise StoreError(f"{self.url} has no vector {self.vector_name!r}; its only vector has no name")
+        return params
 
     def read_ids(self) -> list[Hashable]:
-        pairs = [(self._key(point), point.id) for point in self._scrolled(self.name, with_payload=self._shown)]
+        pairs = [(self._key(point), point.id) for point in self._scroll(self.name, with_payload=self._payload)]
         self._points = dict(pairs) if self.id_field else {}
         return [key for key, _ in pairs]
 
     def _point(self, key: Hashable) -> Any:
-        """The id of a document's point; None where it has none."""
+        """Return the point id of a document, or None if there is none."""
         return key if self.id_field is None else self._points.get(key)
 
-    def _kind(self) -> Any:
-        """How the vectors are kept, of the name that was asked for or the only one."""
-        kinds = self.client.get_collection(self.name).config.params.vectors
-        if not isinstance(kinds, dict):
-            if self.vector_name:
-                raise StoreError(f"{self.url} has no vector {self.vector_name!r}; it has one, without a name")
-            return kinds
-        named = self.vector_name or (next(iter(kinds)) if len(kinds) == 1 else None)
-        if named not in kinds:
-            raise StoreError(f"{self.url}: which vector? say ?vector=NAME ({', '.join(kinds) or 'there is none'})")
-        self.vector_name = named
-        return kinds[named]
-
     def _key(self, point: Any) -> Hashable:
-        if self.id_field is None:
-            key: Hashable = point.id
-            return key
-        if (point.payload or {}).get(self.id_field) is None:
+        """Return the document id of a point."""
+        key: Hashable = point.id if self.id_field is None else (point.payload or {}).get(self.id_field)
+        if key is None:
             raise StoreError(f"{self.url}: point {point.id!r} has no field {self.id_field!r}")
-        field: Hashable = point.payload[self.id_field]
-        return field
+        return key
 
-    def _scrolled(self, name: str, **options: Any) -> Iterator[Any]:
-        place = None
+    def _scroll(self, name: str, **options: Any) -> Iterator[Any]:
+        """Yield all points of a collection."""
+        offset = None
         while True:
-            points, place = self.client.scroll(name, limit=self.piece, offset=place, **options)
+            points, offset = self.client.scroll(name, limit=self.batch_size, offset=offset, **options)
             yield from points
-            if place is None:
+            if offset is None:
                 return
 
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
         if self.id_field:
-            # Which points these are is known from all ids.
+            # Sets the point of each document.
             _ = self.ids
-        wanted = [point for point in map(self._point, ids) if point is not None]
-        named: Any = [self.vector_name] if self.vector_name else True
-        for part in slices(len(wanted), self.piece):
-            points = self.client.retrieve(self.name, wanted[part], with_payload=self._shown, with_vectors=named)
+        point_ids = [point for point in map(self._point, ids) if point is not None]
+        with_vectors: Any = [self.vector_name] if self.vector_name else True
+        for batch in slices(len(point_ids), self.batch_size):
+            points = self.client.retrieve(
+                self.name, point_ids[batch], with_payload=self._payload, with_vectors=with_vectors
+            )
             if points:
                 yield [self._key(point) for point in points], self._vectors(points)
 
     def _vectors(self, points: list[Any]) -> Array:
         vectors = np.array([self._vector(point) for point in points], np.float32)
-        if self.slack:
-            # A folder gives the lengths that were written, until a vector is updated; a server never does.
+        if self.tolerance:
+            # Only servers normalise when vectors are uploaded; a folder does so when they are updated.
             vectors /= np.maximum(norms(vectors), np.finfo(np.float32).tiny)[:, None].astype(np.float32)
         return vectors
 
@@ -149,18 +164,18 @@ class QdrantStore(PiecewiseStore):
         numbers: list[float] = vector
         return numbers
 
-    def search(self, query: Array, count: int) -> list[Hashable]:
-        found = self.client.query_points(
-            self.name, query=query.tolist(), using=self.vector_name, limit=count, with_payload=self._shown
+    def search(self, query: Array, k: int) -> list[Hashable]:
+        result = self.client.query_points(
+            self.name, query=query.tolist(), using=self.vector_name, limit=k, with_payload=self._payload
         )
-        return [self._key(point) for point in found.points]
+        return [self._key(point) for point in result.points]
 
-    def put(self, ids: Sequence[Any], vectors: Array) -> None:
+    def update(self, ids: Sequence[Any], vectors: Array) -> None:
         points = [
             self.models.PointVectors(
-                id=self._point(key), vector={self.vector_name: numbers} if self.vector_name else numbers
+                id=self._point(key), vector={self.vector_name: vector} if self.vector_name else vector
             )
-            for key, numbers in zip(ids, vectors.tolist(), strict=True)
+            for key, vector in zip(ids, vectors.tolist(), strict=True)
         ]
         self.client.update_vectors(self.name, points)
 
@@ -168,40 +183,44 @@ class QdrantStore(PiecewiseStore):
     def _ledger(self) -> str:
         return f"{self.name}__nudgevec"
 
-    def _there(self) -> bool:
-        """Whether there is a ledger, complete or not; an error where somebody else has a collection of this name."""
+    def _ledger_exists(self) -> bool:
+        """Whether there is a ledger, complete or not; raises if a collection of others has its name."""
         if not self.client.collection_exists(self._ledger):
             return False
-        kind = self.client.get_collection(self._ledger).config.params.vectors
-        if not isinstance(kind, dict) or set(kind) != {_OURS}:
-            raise StoreError(f"{self.url}: the collection {self._ledger!r} is in the way, and nudgevec did not make it")
+        params = self.client.get_collection(self._ledger).config.params.vectors
+        if not isinstance(params, dict) or set(params) != {_LEDGER_VECTOR}:
+            raise self.name_taken("collection", self._ledger)
         return True
 
     def read_ledger(self) -> Ledger | None:
-        facts = self.client.retrieve(self._ledger, [_FACTS], with_payload=True) if self._there() else []
-        if not facts:
+        if not self._ledger_exists():
             return None
-        points = [point for point in self._scrolled(self._ledger, with_vectors=True) if str(point.id) != _FACTS]
-        both = np.array([point.vector[_OURS] for point in points], np.float32).reshape(len(points), -1)
-        return Ledger.split(json.loads(facts[0].payload["facts"]), [point.payload["key"] for point in points], both)
+        last = self.client.retrieve(self._ledger, [_METADATA_POINT], with_payload=True)
+        if not last:
+            return None
+        points = [point for point in self._scroll(self._ledger, with_vectors=True) if str(point.id) != _METADATA_POINT]
+        pairs = np.array([point.vector[_LEDGER_VECTOR] for point in points], np.float32).reshape(len(points), -1)
+        ids = [point.payload["key"] for point in points]
+        return Ledger.from_pairs(json.loads(last[0].payload["facts"]), ids, pairs)
 
-    def make_ledger(self, ledger: Ledger) -> None:
+    def create_ledger(self, ledger: Ledger) -> None:
+        # Removes an incomplete one.
         self.drop_ledger()
-        both = ledger.both
-        size = self.models.VectorParams(size=both.shape[1], distance=self.models.Distance.DOT)
-        self.client.create_collection(self._ledger, vectors_config={_OURS: size})
-        for part in slices(len(both), self.piece):
+        pairs = ledger.pairs
+        params = self.models.VectorParams(size=pairs.shape[1], distance=self.models.Distance.DOT)
+        self.client.create_collection(self._ledger, vectors_config={_LEDGER_VECTOR: params})
+        for batch in slices(len(pairs), self.batch_size):
             points = [
-                self.models.PointStruct(id=self._point(key), vector={_OURS: numbers}, payload={"key": key})
-                for key, numbers in zip(ledger.ids[part], both[part].tolist(), strict=True)
+                self.models.PointStruct(id=self._point(key), vector={_LEDGER_VECTOR: pair}, payload={"key": key})
+                for key, pair in zip(ledger.ids[batch], pairs[batch].tolist(), strict=True)
             ]
             self.client.upsert(self._ledger, points)
-        # From here on it counts.
-        facts = {"facts": json.dumps(ledger.facts)}
-        seal = self.models.PointStruct(id=_FACTS, vector={_OURS: [0.0] * both.shape[1]}, payload=facts)
-        self.client.upsert(self._ledger, [seal])
+        # The last point makes the ledger complete.
+        payload, zeros = {"facts": json.dumps(ledger.metadata)}, [0.0] * pairs.shape[1]
+        last = self.models.PointStruct(id=_METADATA_POINT, vector={_LEDGER_VECTOR: zeros}, payload=payload)
+        self.client.upsert(self._ledger, [last])
 
     def drop_ledger(self) -> None:
-        if self._there():
-            self.client.delete(self._ledger, [_FACTS])
+        if self._ledger_exists():
+            self.client.delete(self._ledger, [_METADATA_POINT])
             self.client.delete_collection(self._ledger)
