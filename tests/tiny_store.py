@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nudgevec.files import replaced
+from nudgevec.files import write_file_atomically
 from nudgevec.stores import Ledger, Store
 
 
@@ -58,7 +58,7 @@ class TinyStore(Store):
             return Ledger(json.loads(str(file["metadata"])), file["ids"].tolist(), file["before"], file["after"])
 
     def create_ledger(self, ledger):
-        with replaced(self._ledger) as draft, draft.open("wb") as file:
+        with write_file_atomically(self._ledger) as draft, draft.open("wb") as file:
             metadata = json.dumps(ledger.metadata)
             np.savez(file, metadata=metadata, ids=ledger.ids, before=ledger.before, after=ledger.after)
 
@@ -69,5 +69,5 @@ class TinyStore(Store):
         return nullcontext()
 
     def _save(self, path, vectors):
-        with replaced(path) as draft, draft.open("wb") as file:
+        with write_file_atomically(path) as draft, draft.open("wb") as file:
             np.save(file, vectors)
