@@ -311,7 +311,7 @@ def test_a_missing_library_is_reported_in_the_same_way(tmp_path, monkeypatch):
         hub.fetch("scifact", tmp_path / "scifact")
 
 
-def test_no_data_folder_is_one_line(monkeypatch):
+def test_a_missing_data_folder_is_a_one_line_error(monkeypatch):
     monkeypatch.delenv("NUDGEVEC_DATA", raising=False)
     with pytest.raises(SystemExit, match="NUDGEVEC_DATA"):
         corpora.load("scifact")
@@ -383,7 +383,7 @@ def test_captions_are_queries_for_their_image(tmp_path, monkeypatch):
     assert len(collection.queries) == 4
 
 
-def test_the_five_models_of_the_paper_have_names():
+def test_models_of_the_paper_are_available_by_name():
     assert {"BGE-S", "GTE-L", "TE3-L", "CLIP-B", "CLIP-L"} <= set(corpora.MODELS)
     with pytest.raises(SystemExit, match="Unknown model 'x'"):
         corpora.embedder_of("x")

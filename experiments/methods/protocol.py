@@ -1,6 +1,6 @@
 """Input and output of a method, and the validation metric.
 
-All results are measured with ``nudgevec.evaluate``, whatever the method.
+All results are measured with ``nudgevec.evaluate``, for every method.
 """
 
 from __future__ import annotations
