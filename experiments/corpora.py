@@ -1,7 +1,7 @@
-"""Data sets and models by name: the paper's nine sets, its five models, and whatever lies in BEIR layout.
+"""Data sets and embedding models by name, and the random split of the paper.
 
-A set is taken from the folder named by NUDGEVEC_DATA where it is there, and fetched by ``hub`` where it is not. (The
-file is not called ``datasets``: scripts beside it could then not import the Hugging Face library of that name.)
+A data set is read from ``NUDGEVEC_DATA/NAME`` (BEIR layout) and downloaded by ``hub`` if that folder does not exist.
+This module is not called ``datasets`` because it would shadow the Hugging Face library of that name.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ MODELS = {
     "CLIP-B": "st:clip-ViT-B-32",
     "CLIP-L": "st:clip-ViT-L-14",
 }
-CAP = 10_000
+MAX_HELD_OUT = 10_000
+"""Maximum number of validation queries, and of test queries."""
 Labels = list[dict[int, float]]
+"""Document row -> grade, for each query."""
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """Vectors and graded labels; labels of documents outside the corpus are left out."""
+    """Document vectors, query vectors and graded labels; labels of documents outside the corpus are dropped."""
 
     name: str
     documents: np.ndarray
@@ -45,70 +47,74 @@ class DataSet:
     document_texts: list[str] = field(default_factory=list, repr=False)
     query_texts: list[str] = field(default_factory=list, repr=False)
 
-    def part(self, chosen: np.ndarray) -> tuple[np.ndarray, Labels]:
-        return self.queries[chosen], [self.labels[number] for number in chosen]
+    def subset(self, query_rows: np.ndarray) -> tuple[np.ndarray, Labels]:
+        """Return the vectors and labels of the given queries."""
+        return self.queries[query_rows], [self.labels[row] for row in query_rows]
 
-    def split(self, seed: int, cap: int = CAP) -> list[tuple[np.ndarray, Labels]]:
-        """The paper's split over all queries: 0.7 / 0.1 / 0.2, the last two capped."""
-        return [self.part(chosen) for chosen in self.deal(seed, cap=cap)]
+    def split(self, seed: int) -> list[tuple[np.ndarray, Labels]]:
+        """Split all queries 0.7 / 0.1 / 0.2 into training, validation and test queries with their labels."""
+        return [self.subset(query_rows) for query_rows in self.split_rows(seed)]
 
-    def deal(self, seed: int, among: np.ndarray | None = None, cap: int = CAP) -> list[np.ndarray]:
-        """The numbers of the training, validation and test queries among these (all by default).
+    def split_rows(self, seed: int, query_rows: np.ndarray | None = None) -> list[np.ndarray]:
+        """Split the given queries (default: all) 0.7 / 0.1 / 0.2 and return the rows of each part.
 
-        Queries with the same vector stay together, so that no test query was trained on.
+        Queries with equal vectors go to the same part, so that no test query is also a training query. Validation
+        and test queries are capped at ``MAX_HELD_OUT``.
         """
-        numbers = np.arange(len(self.queries)) if among is None else among
-        _, group = np.unique(self.queries[numbers], axis=0, return_inverse=True)
-        place = np.random.default_rng(seed).permutation(group.max() + 1)[group] / (group.max() + 1)
-        train, held_out, test = place < 0.7, (place >= 0.7) & (place < 0.8), place >= 0.8
-        return [numbers[train], numbers[held_out][:cap], numbers[test][:cap]]
+        query_rows = np.arange(len(self.queries)) if query_rows is None else query_rows
+        _, group = np.unique(self.queries[query_rows], axis=0, return_inverse=True)
+        quantile = np.random.default_rng(seed).permutation(group.max() + 1)[group] / (group.max() + 1)
+        train, validation, test = quantile < 0.7, (quantile >= 0.7) & (quantile < 0.8), quantile >= 0.8
+        return [query_rows[train], query_rows[validation][:MAX_HELD_OUT], query_rows[test][:MAX_HELD_OUT]]
 
-    def unit(self) -> DataSet:
-        """The same with float32 vectors of length 1."""
-        return replace(self, documents=_unit(self.documents), queries=_unit(self.queries))
+    def normalized(self) -> DataSet:
+        """Return a copy with float32 vectors of unit length."""
+        return replace(self, documents=_normalized(self.documents), queries=_normalized(self.queries))
 
 
-def folder() -> Path:
-    where = os.environ.get("NUDGEVEC_DATA")
-    if not where or not Path(where).is_dir():
+def data_folder() -> Path:
+    """Return the folder named by ``NUDGEVEC_DATA``."""
+    folder = os.environ.get("NUDGEVEC_DATA")
+    if not folder or not Path(folder).is_dir():
         sys.exit("Set NUDGEVEC_DATA to a folder of data sets in BEIR layout (see experiments/README.md).")
-    return Path(where)
+    return Path(folder)
 
 
-def names() -> list[str]:
-    return sorted(path.parent.parent.parent.name for path in folder().glob(f"*/embeddings/{MODEL}/corpus.npy"))
+def local_names() -> list[str]:
+    """List the data sets in ``NUDGEVEC_DATA`` that have precomputed vectors."""
+    return sorted(path.parent.parent.parent.name for path in data_folder().glob(f"*/embeddings/{MODEL}/corpus.npy"))
 
 
 def load(name: str, model: str = "MiniLM") -> DataSet:
-    """A data set by name, with the vectors of a model by name."""
-    embedder, home = spec(model), folder() / name
-    if not (home / "corpus.jsonl").is_file():
-        hub.fetch(name, home)
+    """Load a data set with the vectors of a model, both by name; download it if necessary."""
+    embedder, folder = embedder_of(model), data_folder() / name
+    if not (folder / "corpus.jsonl").is_file():
+        hub.fetch(name, folder)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NudgeWarning)
-        collection = beir.read(home)
+        collection = beir.read(folder)
     documents, queries, _ = embed_collection(collection, embedder)
     texts = [list(items.texts or []) for items in (collection.documents, collection.queries)]
     return DataSet(name, documents, np.asarray(queries), _labels(collection), *texts)
 
 
-def spec(model: str) -> str:
-    """The embedder of a model by name."""
+def embedder_of(model: str) -> str:
+    """Return the embedder of a model, as in ``nudgevec tune --embedder``."""
     if model not in MODELS:
-        sys.exit(f"There is no model {model!r}: use one of {', '.join(MODELS)}.")
+        sys.exit(f"Unknown model {model!r}: use one of {', '.join(MODELS)}.")
     return MODELS[model]
 
 
 def _labels(collection: Collection) -> Labels:
     row_of = {key: row for row, key in enumerate(collection.documents.ids)}
-    judged = collection.merged_qrels
+    qrels = collection.merged_qrels
     return [
-        {row_of[document]: grade for document, grade in judged.get(query, {}).items()}
+        {row_of[document]: grade for document, grade in qrels.get(query, {}).items()}
         for query in collection.queries.ids
     ]
 
 
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    whole = np.asarray(vectors, dtype=np.float32)
-    length = np.linalg.norm(whole, axis=1, keepdims=True)
-    return whole / np.where(length > 0, length, 1.0)
+def _normalized(vectors: np.ndarray) -> np.ndarray:
+    vectors = np.asarray(vectors, dtype=np.float32)
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(length > 0, length, 1.0)

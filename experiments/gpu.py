@@ -1,9 +1,9 @@
-"""The part that needs a GPU: PTFT and PTFT-L on SciFact and NFCorpus, PTFT's curves over training, and run times.
+"""The GPU part of the experiments: PTFT and PTFT-L, accuracy over the training of PTFT, and run times.
 
     NUDGEVEC_DATA=... python experiments/gpu.py --cache FOLDER [--weights MODEL_FOLDER] [--parts ptft,training,time]
 
-leaves JSON files in FOLDER, laid out like the cache of the other experiments; ``everything.py --add FOLDER`` makes
-tables of them. Runs whose file is there are not made again, so that the command can be stopped and resumed.
+Writes JSON files to FOLDER in the layout of the run cache; ``everything.py --add FOLDER`` adds them to the tables. Runs
+that are already in FOLDER are skipped, so that the command can be interrupted and resumed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import run_time
 import torch
 import training
 from methods import settings_of
-from runs import Options, result
+from runs import Options, load_or_run
 
 MODEL = "MiniLM"
 PTFT = ("PTFT", "PTFT-L")
@@ -29,46 +29,48 @@ Job = tuple[Options, str, str, int, str | None]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--weights", help="folder of the pre-trained model; the settings' own by default")
-    parser.add_argument("--parts", default="ptft,training,time")
-    parser.add_argument("--data", default="scifact,nfcorpus")
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--workers", type=int, default=4, help="runs at a time; run times are always taken alone")
-    parser.add_argument("--threads", type=int, default=4, help="of PyTorch, in each of them")
-    parser.add_argument("--device", default="cuda")
-    given = parser.parse_args(arguments)
-    names, seeds = tuple(given.data.split(",")), tuple(int(seed) for seed in given.seeds.split(","))
-    chosen = Options(names, (MODEL,), seeds, given.device, given.cache, given.cache, given.threads, ptft=True)
-    parts = given.parts.split(",")
-    # The larger set first: what takes longest should not begin last.
-    jobs = [(chosen, name, each, seed, given.weights) for name in names[::-1] for seed in seeds for each in PTFT]
-    watched = [(chosen, name) for name in names]
-    if given.workers == 1:
-        _in_turn(map, jobs if "ptft" in parts else [], watched if "training" in parts else [])
+    parser.add_argument("--cache", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--weights", help="folder of the pre-trained model (default: the model in the settings)")
+    parser.add_argument("--parts", default="ptft,training,time", help="parts to run, separated by commas")
+    parser.add_argument("--data", default="scifact,nfcorpus", help="data sets, separated by commas")
+    parser.add_argument("--seeds", default="0,1,2", help="seeds of the random splits")
+    parser.add_argument("--workers", type=int, default=4, help="number of parallel runs; run times are measured alone")
+    parser.add_argument("--threads", type=int, default=4, help="number of PyTorch threads per worker")
+    parser.add_argument("--device", default="cuda", help="cpu or cuda")
+    parsed = parser.parse_args(arguments)
+    names, seeds = tuple(parsed.data.split(",")), tuple(int(seed) for seed in parsed.seeds.split(","))
+    cache, parts = parsed.cache, parsed.parts.split(",")
+    options = Options(names, (MODEL,), seeds, parsed.device, cache, cache, parsed.threads, run_ptft=True)
+    # The default order ends with the slowest data set; start it first.
+    jobs = [(options, name, method, seed, parsed.weights) for name in names[::-1] for seed in seeds for method in PTFT]
+    jobs = jobs if "ptft" in parts else []
+    watch_jobs = [(options, name) for name in names] if "training" in parts else []
+    if parsed.workers == 1:
+        _run_all(map, jobs, watch_jobs)
     else:
-        with ProcessPoolExecutor(given.workers, multiprocessing.get_context("spawn")) as pool:
-            _in_turn(pool.map, jobs if "ptft" in parts else [], watched if "training" in parts else [])
+        with ProcessPoolExecutor(parsed.workers, multiprocessing.get_context("spawn")) as pool:
+            _run_all(pool.map, jobs, watch_jobs)
     if "time" in parts:
-        run_time.measure(chosen)
+        run_time.measure(options)
 
 
-def _in_turn(each: Any, jobs: list[Job], watched: list[tuple[Options, str]]) -> None:
-    list(each(_run, jobs))
-    list(each(_watch, watched))
+def _run_all(map_function: Any, jobs: list[Job], watch_jobs: list[tuple[Options, str]]) -> None:
+    """Run all jobs; the watched runs use settings chosen by the first ones."""
+    list(map_function(_run, jobs))
+    list(map_function(_run_watched, watch_jobs))
 
 
 def _run(job: Job) -> None:
-    chosen, name, method, seed, weights = job
-    torch.set_num_threads(chosen.threads)
+    options, name, method, seed, weights = job
+    torch.set_num_threads(options.threads)
     settings = settings_of(method)
-    result(chosen, name, MODEL, method, seed, {**settings, "model": weights or settings["model"]})
+    load_or_run(options, name, MODEL, method, seed, {**settings, "model": weights or settings["model"]})
 
 
-def _watch(job: tuple[Options, str]) -> None:
-    chosen, name = job
-    torch.set_num_threads(chosen.threads)
-    training.watched(chosen, name, MODEL, "PTFT")
+def _run_watched(job: tuple[Options, str]) -> None:
+    options, name = job
+    torch.set_num_threads(options.threads)
+    training.watched_run(options, name, MODEL, "PTFT")
 
 
 if __name__ == "__main__":

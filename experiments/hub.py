@@ -1,7 +1,8 @@
-"""The paper's nine data sets from where they are published, written once as a folder in BEIR layout.
+"""Download the nine data sets of the paper and write each as a folder in BEIR layout.
 
-Text sets of BEIR come through ``ir_datasets``; those of KILT and the captioned images through the Hugging Face library
-``datasets``. Of KILT's Wikipedia only pages with an answer are kept, paragraph by paragraph, as in the paper.
+The BEIR sets come from ``ir_datasets``; the KILT sets and the captioned images from the Hugging Face library
+``datasets``. As in the paper, the KILT corpus is limited to Wikipedia pages that contain an answer, one document per
+paragraph.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ BEIR = {
     "fever": ("beir/fever/train", "beir/fever/dev", "beir/fever/test"),
 }
 KILT = {"nq": "nq", "hotpotqa": "hotpotqa", "triviaqa": "triviaqa_support_only"}
-# Name on the hub, configuration, split, and the column of captions: the sizes are those of the paper's table.
+# Name on the hub, configuration, split and caption column, selected to match the sizes in the paper.
 IMAGES = {
     "coco": ("HuggingFaceM4/COCO", "2014_captions", "train", "sentences_raw"),
     "flickr": ("nlphuji/flickr30k", None, "test", "caption"),
@@ -28,50 +29,54 @@ IMAGES = {
 NAMES = (*BEIR, *KILT, *IMAGES)
 
 Row = tuple[str, dict[str, Any]]
-Judgement = tuple[str, str, float]
+"""Id and fields of a document or query."""
+Qrel = tuple[str, str, float]
+"""Query id, document id, grade."""
 
 
-def fetch(name: str, home: Path) -> None:
-    """Write the data set into this folder, or say in one line what to do instead."""
+def fetch(name: str, folder: Path) -> None:
+    """Download a data set into a folder; exit with a one-line message if that fails."""
     if name not in NAMES:
-        sys.exit(f"There is no data set {name!r} at {home}, and it is none of {', '.join(NAMES)}.")
-    part = home.with_name(home.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
+        sys.exit(f"Unknown data set {name!r}: {folder} does not exist, and the name is not one of {', '.join(NAMES)}.")
+    partial = folder.with_name(folder.name + ".part")
+    shutil.rmtree(partial, ignore_errors=True)
     try:
         if name in BEIR:
-            _write(part, *_beir(name))
+            _write(partial, *_beir(name))
         elif name in KILT:
-            _write(part, *_kilt(name))
+            _write(partial, *_kilt(name))
         else:
-            _write(part, *_images(name, part))
+            _write(partial, *_images(name, partial))
     except Exception as error:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        layout = f"{home}/corpus.jsonl, queries.jsonl and qrels/*.tsv"
-        sys.exit(f"{name} could not be fetched ({reason}): put it in BEIR layout at {layout}.")
-    part.rename(home)
+        layout = f"{folder}/corpus.jsonl, queries.jsonl and qrels/*.tsv"
+        sys.exit(f"{name} could not be downloaded ({reason}). Provide it in BEIR layout: {layout}.")
+    partial.rename(folder)
 
 
-def _beir(name: str) -> tuple[Iterable[Row], Iterable[Row], Iterable[Judgement]]:
+def _beir(name: str) -> tuple[Iterable[Row], Iterable[Row], Iterable[Qrel]]:
     import ir_datasets
 
-    sides = [ir_datasets.load(side) for side in BEIR[name]]
-    documents = ((each.doc_id, {"title": getattr(each, "title", ""), "text": each.text}) for each in sides[0].docs)
-    queries = {each.query_id: each.text for side in sides for each in side.queries}
-    judged = [(each.query_id, each.doc_id, each.relevance) for side in sides for each in side.qrels]
-    return documents, [(key, {"text": text}) for key, text in queries.items()], judged
+    splits = [ir_datasets.load(split) for split in BEIR[name]]
+    documents = ((doc.doc_id, {"title": getattr(doc, "title", ""), "text": doc.text}) for doc in splits[0].docs)
+    queries = {query.query_id: query.text for split in splits for query in split.queries}
+    qrels = [(qrel.query_id, qrel.doc_id, qrel.relevance) for split in splits for qrel in split.qrels]
+    return documents, [(key, {"text": text}) for key, text in queries.items()], qrels
 
 
-def _kilt(name: str) -> tuple[Iterable[Row], Iterable[Row], Iterable[Judgement]]:
-    """Paragraphs of the pages that answer a question of any of the three sets, as all three share one corpus."""
+def _kilt(name: str) -> tuple[Iterable[Row], Iterable[Row], Iterable[Qrel]]:
+    """Read one KILT set; its corpus consists of the pages that answer a question of any of the three sets."""
     import datasets
 
-    answers = {task: list(_answers(datasets.load_dataset("kilt_tasks", KILT[task]))) for task in KILT}
+    answers = {task: list(_kilt_answers(datasets.load_dataset("kilt_tasks", KILT[task]))) for task in KILT}
     if name == "triviaqa":
-        # KILT has only the ids of these questions; their words are in the original set.
+        # KILT has only the ids of the TriviaQA questions; the texts are in the original data set.
         original = datasets.load_dataset("trivia_qa", "unfiltered.nocontext")
-        words = {row["question_id"]: row["question"] for side in original.values() for row in side}
-        answers[name] = [(query, words[query], *place) for query, _, *place in answers[name] if query in words]
+        text_of = {row["question_id"]: row["question"] for split in original.values() for row in split}
+        answers[name] = [
+            (query, text_of[query], page, number) for query, _, page, number in answers[name] if query in text_of
+        ]
     pages = {page for task in answers.values() for _, _, page, _ in task}
 
     def paragraphs() -> Iterator[Row]:
@@ -81,42 +86,44 @@ def _kilt(name: str) -> tuple[Iterable[Row], Iterable[Row], Iterable[Judgement]]
                     yield f"{page['wikipedia_id']}-{number}", {"title": page["wikipedia_title"], "text": text}
 
     queries = {query: text for query, text, _, _ in answers[name]}
-    judged = sorted({(query, f"{page}-{number}", 1.0) for query, _, page, number in answers[name]})
-    return paragraphs(), [(key, {"text": text}) for key, text in queries.items()], judged
+    qrels = sorted({(query, f"{page}-{number}", 1.0) for query, _, page, number in answers[name]})
+    return paragraphs(), [(key, {"text": text}) for key, text in queries.items()], qrels
 
 
-def _answers(task: Any) -> Iterator[tuple[str, str, str, int]]:
-    """(question id, question, page, paragraph) for every paragraph a question was answered from."""
-    for side in task.values():
-        for row in side:
+def _kilt_answers(task: Any) -> Iterator[tuple[str, str, str, int]]:
+    """Yield (question id, question, page id, paragraph number) for every answer paragraph."""
+    for split in task.values():
+        for row in split:
             for output in row["output"]:
                 for source in output["provenance"]:
                     for number in range(source["start_paragraph_id"], source["end_paragraph_id"] + 1):
                         yield row["id"], row["input"], source["wikipedia_id"], number
 
 
-def _images(name: str, home: Path) -> tuple[Iterable[Row], Iterable[Row], Iterable[Judgement]]:
+def _images(name: str, folder: Path) -> tuple[Iterable[Row], Iterable[Row], Iterable[Qrel]]:
+    """Read a set of captioned images; save the images, with the captions as queries."""
     import datasets
 
-    where, configuration, split, column = IMAGES[name]
-    (home / "images").mkdir(parents=True)
-    documents, queries, judged = [], [], []
-    for number, row in enumerate(datasets.load_dataset(where, configuration, split=split, streaming=True)):
-        row["image"].convert("RGB").save(home / "images" / f"{number}.jpg")
-        documents.append((str(number), {"image": f"images/{number}.jpg"}))
+    dataset, configuration, split, column = IMAGES[name]
+    (folder / "images").mkdir(parents=True)
+    documents, queries, qrels = [], [], []
+    for image, row in enumerate(datasets.load_dataset(dataset, configuration, split=split, streaming=True)):
+        row["image"].convert("RGB").save(folder / "images" / f"{image}.jpg")
+        documents.append((str(image), {"image": f"images/{image}.jpg"}))
         captions = [row[column]] if isinstance(row[column], str) else row[column]
-        for place, caption in enumerate(captions):
-            queries.append((f"{number}-{place}", {"text": caption}))
-            judged.append((f"{number}-{place}", str(number), 1.0))
-    return documents, queries, judged
+        for number, caption in enumerate(captions):
+            queries.append((f"{image}-{number}", {"text": caption}))
+            qrels.append((f"{image}-{number}", str(image), 1.0))
+    return documents, queries, qrels
 
 
-def _write(home: Path, documents: Iterable[Row], queries: Iterable[Row], judged: Iterable[Judgement]) -> None:
-    (home / "qrels").mkdir(parents=True)
+def _write(folder: Path, documents: Iterable[Row], queries: Iterable[Row], qrels: Iterable[Qrel]) -> None:
+    """Write corpus.jsonl, queries.jsonl and qrels/all.tsv."""
+    (folder / "qrels").mkdir(parents=True)
     for file, rows in (("corpus.jsonl", documents), ("queries.jsonl", queries)):
-        with (home / file).open("w", encoding="utf-8") as out:
-            for key, row in rows:
-                out.write(json.dumps({"_id": key, **row}, ensure_ascii=False) + "\n")
-    with (home / "qrels" / "all.tsv").open("w", encoding="utf-8") as out:
+        with (folder / file).open("w", encoding="utf-8") as out:
+            for key, fields in rows:
+                out.write(json.dumps({"_id": key, **fields}, ensure_ascii=False) + "\n")
+    with (folder / "qrels" / "all.tsv").open("w", encoding="utf-8") as out:
         out.write("query-id\tcorpus-id\tscore\n")
-        out.writelines(f"{query}\t{document}\t{grade:g}\n" for query, document, grade in judged)
+        out.writelines(f"{query}\t{document}\t{grade:g}\n" for query, document, grade in qrels)

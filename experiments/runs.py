@@ -1,7 +1,7 @@
-"""Runs that are kept: one JSON file per split, data set, model, method, seed and settings, read back where it is there.
+"""Cached runs and the common command line.
 
-A file holds every test query's value of every metric, so that tables, averages and intervals are made from it without
-running anything again. What a run depends on besides its name, the settings, stands in the file.
+A run is one method on one split of one data set. Its result is a JSON file with the settings and the value of every
+metric for every test query, so that tables and intervals can be redrawn without running anything.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,12 @@ from methods.protocol import Problem, Settings
 from nudgevec import evaluate
 
 METRICS = {"R@1": "capped_recall@1", "R@10": "capped_recall@10", "NDCG@10": "ndcg@10"}
-LOCAL = ("scifact", "nfcorpus", "arguana", "metatool")
+DEFAULT_DATA = ("scifact", "nfcorpus", "arguana", "metatool")
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line of every experiment can say."""
+    """Options common to all experiments."""
 
     data: tuple[str, ...]
     models: tuple[str, ...]
@@ -39,135 +39,146 @@ class Options:
     cache: Path
     target: Path
     threads: int
-    ptft: bool = False
-    """Run PTFT where it was not run yet; the other experiments only show what ``gpu.py`` has left."""
-    kept: bool = False
-    """Take no times: show those that are kept."""
+    run_ptft: bool = False
+    """Run PTFT if it is not in the cache. Only ``gpu.py`` does; the other experiments show cached PTFT runs."""
+    cached_times: bool = False
+    """Show cached run times instead of measuring them (``--kept``)."""
 
 
-def options(description: str | None, arguments: Sequence[str] | None = None) -> Options:
+def parse_options(description: str | None, arguments: Sequence[str] | None = None) -> Options:
+    """Parse the command line of an experiment and set the number of PyTorch threads."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default=",".join(LOCAL), help="data sets, with commas")
-    parser.add_argument("--models", default="MiniLM,wordllama", help=f"of {', '.join(corpora.MODELS)}")
-    parser.add_argument("--seeds", default="0,1,2", help="random splits")
+    parser.add_argument("--data", default=",".join(DEFAULT_DATA), help="data sets, separated by commas")
+    parser.add_argument("--models", default="MiniLM,wordllama", help=f"models, from {', '.join(corpora.MODELS)}")
+    parser.add_argument("--seeds", default="0,1,2", help="seeds of the random splits")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--cache", type=Path, default=Path(".cache/experiments"), help="where runs are kept")
-    parser.add_argument("--target", type=Path, default=Path("docs/results"), help="where tables and figures go")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of PyTorch")
-    parser.add_argument("--kept", action="store_true", help="show the times that are kept, take none")
-    given = parser.parse_args(arguments)
+    parser.add_argument("--cache", type=Path, default=Path(".cache/experiments"), help="folder of cached runs")
+    parser.add_argument("--target", type=Path, default=Path("docs/results"), help="folder for tables and figures")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="number of PyTorch threads")
+    parser.add_argument("--kept", action="store_true", help="show cached run times instead of measuring them")
+    parsed = parser.parse_args(arguments)
     import torch
 
-    torch.set_num_threads(given.threads)
-    seeds = tuple(int(seed) for seed in given.seeds.split(","))
+    torch.set_num_threads(parsed.threads)
     return Options(
-        tuple(given.data.split(",")),
-        tuple(given.models.split(",")),
-        seeds,
-        given.device,
-        given.cache,
-        given.target,
-        given.threads,
-        kept=given.kept,
+        tuple(parsed.data.split(",")),
+        tuple(parsed.models.split(",")),
+        tuple(int(seed) for seed in parsed.seeds.split(",")),
+        parsed.device,
+        parsed.cache,
+        parsed.target,
+        parsed.threads,
+        cached_times=parsed.kept,
     )
 
 
 @dataclass(frozen=True)
 class Split:
-    """Numbers of queries to learn from, to choose by, and to test on; there may be several tests."""
+    """Query rows of the training set, the validation set and one or more test sets."""
 
     train: np.ndarray
     validation: np.ndarray
     tests: dict[str, np.ndarray]
 
 
+Splitter = Callable[[corpora.DataSet, int], Split]
+"""Function from a data set and a seed to a split. Its name is part of the path of a cached run."""
+
+
 def random_split(data: corpora.DataSet, seed: int) -> Split:
-    """The paper's 0.7 / 0.1 / 0.2."""
-    train, validation, test = data.deal(seed)
+    """Split the queries 0.7 / 0.1 / 0.2, as in the paper."""
+    train, validation, test = data.split_rows(seed)
     return Split(train, validation, {"test": test})
 
 
 @functools.lru_cache(maxsize=2)
-def data_set(name: str, model: str) -> corpora.DataSet:
-    return corpora.load(name, model).unit()
+def load_normalized(name: str, model: str) -> corpora.DataSet:
+    """Load a data set with unit vectors."""
+    return corpora.load(name, model).normalized()
 
 
 @functools.lru_cache(maxsize=8)
-def problem(name: str, model: str, seed: int, device: str, split: Any = random_split) -> tuple[Problem, Split]:
-    data = data_set(name, model)
-    parts = split(data, seed)
-    return Problem(data, parts.train, parts.validation, device), parts
+def make_problem(
+    name: str, model: str, seed: int, device: str, splitter: Splitter = random_split
+) -> tuple[Problem, Split]:
+    """Load and split a data set; the problem has no access to the test queries."""
+    data = load_normalized(name, model)
+    split = splitter(data, seed)
+    return Problem(data, split.train, split.validation, device), split
 
 
-def result(
-    chosen: Options,
+def load_or_run(
+    options: Options,
     name: str,
     model: str,
     method: str,
     seed: int,
     settings: Settings | None = None,
-    split: Any = random_split,
+    splitter: Splitter = random_split,
 ) -> dict[str, Any] | None:
-    """The result of one run: from its file, or made now and kept.
+    """Return the result of a run from the cache, or run the method and cache the result.
 
-    None for PTFT where it was not run.
+    Returns None if the method is PTFT, the run is not cached and ``options.run_ptft`` is false.
     """
     settings = settings_of(method) if settings is None else settings
-    path = where(chosen.cache, name, model, method, seed, settings, split)
+    path = run_path(options.cache, name, model, method, seed, settings, splitter)
     if path.is_file():
         return json.loads(path.read_text())
-    if method.startswith("PTFT") and not chosen.ptft:
+    if method.startswith("PTFT") and not options.run_ptft:
         return None
-    task, parts = problem(name, model, seed, chosen.device, split)
-    began = time.perf_counter()
-    tuned = tune(method, task, settings)
-    seconds = time.perf_counter() - began
+    problem, split = make_problem(name, model, seed, options.device, splitter)
+    start = time.perf_counter()
+    tuned = tune(method, problem, settings)
+    seconds = time.perf_counter() - start
     tests = {}
-    for test, numbers in parts.tests.items():
-        scores = evaluate(
+    for test, query_rows in split.tests.items():
+        evaluation = evaluate(
             tuned.documents,
-            tuned.queries(numbers),
-            task.labels(numbers),
+            tuned.queries(query_rows),
+            problem.labels(query_rows),
             list(METRICS.values()),
             similarity=tuned.similarity,
             resamples=1,
         )
-        values = {short: scores[metric].per_query.tolist() for short, metric in METRICS.items()}
-        tests[test] = {"query": numbers[scores.query].tolist(), **values}
-    kept = {
+        values = {short: evaluation[metric].per_query.tolist() for short, metric in METRICS.items()}
+        tests[test] = {"query": query_rows[evaluation.query].tolist(), **values}
+    run = {
         "data": name,
         "model": model,
         "method": method,
         "seed": seed,
         "settings": settings,
-        "device": chosen.device,
+        "device": options.device,
         "seconds": seconds,
         "validation": tuned.validation,
         "facts": tuned.facts,
         "tests": tests,
     }
-    keep(path, kept)
-    print(f"{split.__name__} {name} {model} {method} seed {seed}: {seconds:.1f} s", flush=True)
+    write_json(path, run)
+    print(f"{splitter.__name__} {name} {model} {method} seed {seed}: {seconds:.1f} s", flush=True)
     return json.loads(path.read_text())
 
 
-def where(cache: Path, name: str, model: str, method: str, seed: int, settings: Settings, split: Any) -> Path:
-    told = {key: value for key, value in settings.items() if key != "model"}
-    mark = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:8]
-    return cache / split.__name__ / name / model / f"{method.replace(' ', '-')}-{seed}-{mark}.json"
+def run_path(
+    cache: Path, name: str, model: str, method: str, seed: int, settings: Settings, splitter: Splitter
+) -> Path:
+    """Return the path of a cached run; it contains a hash of all settings except the location of the model."""
+    hashed = {key: value for key, value in settings.items() if key != "model"}
+    digest = hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:8]
+    return cache / splitter.__name__ / name / model / f"{method.replace(' ', '-')}-{seed}-{digest}.json"
 
 
-def keep(path: Path, value: Any) -> None:
-    """Write a JSON file in one step; NaN, which JSON does not have, becomes null."""
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file atomically, with null in place of NaN."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(_plain(value)))
-    part.replace(path)
+    partial = path.with_suffix(".part")
+    partial.write_text(json.dumps(_without_nan(value)))
+    partial.replace(path)
 
 
-def _plain(value: Any) -> Any:
+def _without_nan(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _without_nan(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_without_nan(item) for item in value]
     return None if isinstance(value, float) and value != value else value

@@ -1,4 +1,4 @@
-"""From runs to what is shown: means with intervals, Markdown, and the common look of the figures."""
+"""Means with bootstrap intervals, Markdown tables and figures of a common style."""
 
 from __future__ import annotations
 
@@ -17,98 +17,104 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean over queries and splits x 100, with means of resampled queries."""
+    """Mean of a metric x 100, with its bootstrap distribution."""
 
     value: float
-    drawn: np.ndarray
+    resampled: np.ndarray
+    """Means of bootstrap resamples of the queries."""
 
     @property
     def interval(self) -> tuple[float, float]:
-        low, high = np.quantile(self.drawn, [0.025, 0.975])
+        """95% bootstrap interval."""
+        low, high = np.quantile(self.resampled, [0.025, 0.975])
         return float(low), float(high)
 
     def __sub__(self, other: Mean) -> Mean:
-        return Mean(self.value - other.value, self.drawn - other.drawn)
+        return Mean(self.value - other.value, self.resampled - other.resampled)
 
 
-def mean(results: Iterable[dict[str, Any]], metric: str, test: str = "test") -> Mean:
-    """The mean of a metric over the test queries of several splits.
+def mean(runs: Iterable[dict[str, Any]], metric: str, test: str = "test") -> Mean:
+    """Average a metric over the test queries of several splits.
 
-    A query that was tested in several splits is one query: resampling takes or leaves it as a whole. The draws depend
-    on the queries alone: every method sees the same ones, so that differences are paired, and every data set others.
+    A query that is tested in several splits is resampled as one unit. The resamples depend only on the queries:
+    methods share them, so that differences between methods are paired, and data sets have independent ones.
     """
-    parts = [each["tests"][test] for each in results]
-    query = np.concatenate([part["query"] for part in parts])
-    value = 100 * np.concatenate([part[metric] for part in parts])
-    distinct, place = np.unique(query, return_inverse=True)
-    total, count = np.bincount(place, value), np.bincount(place).astype(np.float64)
+    results = [run["tests"][test] for run in runs]
+    query = np.concatenate([result["query"] for result in results])
+    value = 100 * np.concatenate([result[metric] for result in results])
+    distinct, position = np.unique(query, return_inverse=True)
+    total, count = np.bincount(position, value), np.bincount(position).astype(np.float64)
     random = np.random.default_rng(distinct)
-    drawn = np.empty(RESAMPLES)
+    resampled = np.empty(RESAMPLES)
     for start in range(0, RESAMPLES, 100):
-        chosen = random.integers(0, len(total), (100, len(total)))
-        drawn[start : start + 100] = total[chosen].sum(axis=1) / count[chosen].sum(axis=1)
-    return Mean(float(value.mean()), drawn)
+        sample = random.integers(0, len(total), (100, len(total)))
+        resampled[start : start + 100] = total[sample].sum(axis=1) / count[sample].sum(axis=1)
+    return Mean(float(value.mean()), resampled)
 
 
 def average(means: Sequence[Mean]) -> Mean:
-    """The mean over data sets, each of which counts the same."""
-    return Mean(float(np.mean([each.value for each in means])), np.mean([each.drawn for each in means], axis=0))
+    """Average over data sets with equal weights."""
+    values, resampled = [item.value for item in means], [item.resampled for item in means]
+    return Mean(float(np.mean(values)), np.mean(resampled, axis=0))
 
 
-def change(after: Mean, before: Mean) -> str:
-    """The change and its 95% interval."""
+def format_change(after: Mean, before: Mean) -> str:
+    """Format the change of a metric and its 95% interval."""
     difference = after - before
     low, high = difference.interval
     return f"{difference.value:+.1f} ({low:+.1f} to {high:+.1f})"
 
 
-def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
-    lines = [head, ["---"] * len(head), *rows]
+def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    """Format a Markdown table as a list of lines."""
+    lines = [header, ["---"] * len(header), *rows]
     return [f"| {' | '.join(str(cell) for cell in line)} |" for line in lines]
 
 
-def write(path: Path, lines: Sequence[str]) -> None:
+def write_lines(path: Path, lines: Sequence[str]) -> None:
+    """Write a text file and create its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")
 
 
 def panels(count: int, columns: int = 2, width: float = 4.2, height: float = 3.0) -> tuple[Any, list[Any]]:
-    """Axes in the style of the README's figure, in rows of so many columns: narrow enough to be read on a page."""
+    """Create a figure with ``count`` axes in a grid of at most ``columns`` columns."""
     columns = min(columns, count)
     rows = -(-count // columns)
     size = max(5.0, width * columns), height * rows
-    figure, axes = _pyplot().subplots(rows, columns, figsize=size, dpi=140, layout="constrained", squeeze=False)
-    for spare in axes.ravel()[count:]:
-        spare.set_visible(False)
-    axes = list(axes.ravel()[:count])
-    for each in axes:
-        each.spines[["top", "right"]].set_visible(False)
-        each.tick_params(labelsize=9)
+    figure, grid = _pyplot().subplots(rows, columns, figsize=size, dpi=140, layout="constrained", squeeze=False)
+    for unused in grid.ravel()[count:]:
+        unused.set_visible(False)
+    axes = list(grid.ravel()[:count])
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=9)
     return figure, axes
 
 
-def bars(path: Path, panel: dict[str, dict[str, Mean | None]], label: str, columns: int = 3) -> None:
-    """One panel per key, one horizontal bar per method, with its interval; None is a method that was not run."""
-    count = max(map(len, panel.values()))
-    figure, axes = panels(len(panel), columns, width=3.2, height=1.1 + 0.26 * count)
-    for place, (each, (title, means)) in enumerate(zip(axes, panel.items(), strict=True)):
-        for line, (name, found) in enumerate(means.items()):
-            if found is None:
-                each.text(0, line, " not run", va="center", fontsize=8, color=INK)
+def bar_chart(path: Path, groups: dict[str, dict[str, Mean | None]], label: str, columns: int = 3) -> None:
+    """Draw one panel per group with one bar and interval per method; None marks a method that was not run."""
+    bar_count = max(map(len, groups.values()))
+    figure, axes = panels(len(groups), columns, width=3.2, height=1.1 + 0.26 * bar_count)
+    for index, (axis, (title, means)) in enumerate(zip(axes, groups.items(), strict=True)):
+        for line, (name, bar) in enumerate(means.items()):
+            if bar is None:
+                axis.text(0, line, " not run", va="center", fontsize=8, color=INK)
                 continue
-            low, high = found.interval
-            reach = [[max(0.0, found.value - low)], [max(0.0, high - found.value)]]
-            each.barh(line, found.value, color=LINE if name.startswith("NUDGE") else "#b9bec7", height=0.7)
-            each.errorbar(found.value, line, xerr=reach, fmt="none", ecolor=INK, linewidth=1)
-        each.set_yticks(range(len(means)), means if place % columns == 0 else [""] * len(means))
-        each.set_ylim(len(means) - 0.5, -0.5)
-        each.axvline(0, color=INK, linewidth=0.8)
-        each.set_title(title, fontsize=11, loc="left")
+            low, high = bar.interval
+            error = [[max(0.0, bar.value - low)], [max(0.0, high - bar.value)]]
+            axis.barh(line, bar.value, color=LINE if name.startswith("NUDGE") else "#b9bec7", height=0.7)
+            axis.errorbar(bar.value, line, xerr=error, fmt="none", ecolor=INK, linewidth=1)
+        axis.set_yticks(range(len(means)), means if index % columns == 0 else [""] * len(means))
+        axis.set_ylim(len(means) - 0.5, -0.5)
+        axis.axvline(0, color=INK, linewidth=0.8)
+        axis.set_title(title, fontsize=11, loc="left")
     figure.supxlabel(label, fontsize=10)
-    save(figure, path)
+    save_figure(figure, path)
 
 
-def save(figure: Any, path: Path) -> None:
+def save_figure(figure: Any, path: Path) -> None:
+    """Save and close a figure."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     _pyplot().close(figure)
@@ -116,7 +122,7 @@ def save(figure: Any, path: Path) -> None:
 
 @functools.cache
 def _pyplot() -> Any:
-    """Imported when something is drawn: the GPU part measures and draws nothing."""
+    """Import pyplot on first use: ``gpu.py`` draws nothing and runs without matplotlib."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,4 +1,4 @@
-"""Draw the exact curve of the emoji demo for the README: `make docs`."""
+"""Draw the exact validation curve of the emoji demo for the README (``make docs``)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ INK, LINE, MARK, GRID = "#22252b", "#2f6fb7", "#d1495b", "#d9dce1"
 
 
 def main(target: str) -> None:
+    """Write the figure to ``target``."""
     search = demo.load()
     tuner = NudgeN(metric="ndcg@10").fit(search.documents, search.part(search.train), search.part(search.validation))
     curve, choice = tuner.curve_, tuner.choice_
@@ -24,8 +25,8 @@ def main(target: str) -> None:
     grid = 0.02 * np.arange(25)
     values = [100 * curve(gamma) for gamma in grid]
     axes.plot(grid, values, "o", color=INK, markersize=3, label="the published package's 25-point grid")
-    best = f"chosen: gamma {tuner.gamma_:.3f}, NDCG@10 {100 * choice.after:.1f}"
-    axes.plot([tuner.gamma_], [100 * choice.after], "D", color=MARK, markersize=7, label=best)
+    label = f"chosen: gamma {tuner.gamma_:.3f}, NDCG@10 {100 * choice.after:.1f}"
+    axes.plot([tuner.gamma_], [100 * choice.after], "D", color=MARK, markersize=7, label=label)
     axes.axhline(100 * choice.before, color=GRID, zorder=0)
     axes.text(0.995, 100 * choice.before, "before ", va="bottom", ha="right", color=INK, fontsize=9)
     axes.set(

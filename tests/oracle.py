@@ -1,7 +1,7 @@
-"""The slow, obvious version: move the documents by the paper's formulas, score, rank, average.
+"""Reference implementation: move the documents by the formulas of the paper, score, rank and average.
 
-Written from the paper and the metric definitions alone, in extended precision, one query and one
-document at a time. It shares no code with the library.
+It follows the paper and the metric definitions in extended precision, one query and one document at a time, and shares
+no code with the library.
 """
 
 from __future__ import annotations
@@ -15,7 +15,17 @@ TIE = 1e-12
 
 
 def pull(queries, labels, documents):
-    """G_j for every document, and whether any of its labels is negative."""
+    """Compute the pull of every document.
+
+    Returns
+    -------
+    total : array of shape (n, d)
+        The pull G_j.
+    mass : array of shape (n,)
+        Sum of the norms of the weighted queries, the scale of rounding errors in G_j.
+    negative : array of bool of shape (n,)
+        Whether a label of the document is negative.
+    """
     total = np.zeros(documents.shape, WIDE)
     mass = np.zeros(len(documents), WIDE)
     negative = np.zeros(len(documents), bool)
@@ -28,7 +38,7 @@ def pull(queries, labels, documents):
 
 
 def move_n(documents, queries, labels, gamma):
-    """The paper's Delta^N: two branches in gamma, on unit documents."""
+    """Move the normalised documents by Delta^N of the paper, which has two cases in gamma."""
     total, mass, negative = pull(queries, labels, documents)
     moved = documents.astype(WIDE)
     for j in range(len(moved)):
@@ -53,7 +63,7 @@ def move_n(documents, queries, labels, gamma):
 
 
 def move_m(documents, queries, labels, gamma):
-    """The paper's Delta^M: gamma G / |G|."""
+    """Move the documents by Delta^M of the paper, gamma G / |G|."""
     total, mass, _ = pull(queries, labels, documents)
     moved = documents.astype(WIDE)
     for j in range(len(moved)):
@@ -63,16 +73,16 @@ def move_m(documents, queries, labels, gamma):
     return moved
 
 
-def ranks(documents, query, tie, wanted):
-    """Pessimistic ranks of some documents: one plus the number of others that score at least as high."""
+def ranks(documents, query, tie, rows):
+    """Rank the documents ``rows``; one plus the number of other documents with a score at least as high."""
     query = query.astype(WIDE)
     query = query / np.sqrt((query * query).sum())
     scores = (documents * query).sum(axis=1)
-    return {y: 1 + sum(scores[j] >= scores[y] - tie for j in range(len(scores)) if j != y) for y in wanted}
+    return {y: 1 + sum(scores[j] >= scores[y] - tie for j in range(len(scores)) if j != y) for y in rows}
 
 
 def metric_of(name, k, rank, entry):
-    """One query's metric from the ranks of all documents."""
+    """Compute the metric of one query from the ranks of its labelled documents."""
     relevant = {row: weight for row, weight in entry.items() if weight > 0}
     hits = [row for row in relevant if rank[row] <= k]
     if name == "recall":
@@ -83,13 +93,13 @@ def metric_of(name, k, rank, entry):
         return float(bool(hits))
     if name == "mrr":
         return max((1 / rank[row] for row in hits), default=0.0)
-    gained = sum(relevant[row] / math.log2(rank[row] + 1) for row in hits)
-    best = sorted(relevant.values(), reverse=True)[:k]
-    return gained / sum(weight / math.log2(place + 2) for place, weight in enumerate(best))
+    gain = sum(relevant[row] / math.log2(rank[row] + 1) for row in hits)
+    ideal = sorted(relevant.values(), reverse=True)[:k]
+    return gain / sum(weight / math.log2(position + 2) for position, weight in enumerate(ideal))
 
 
 def value(moved, queries, labels, metric, tie=TIE):
-    """Mean metric over the queries that have a relevant label."""
+    """Average the metric over the queries that have a relevant document."""
     name, _, k = metric.partition("@")
     scores = [
         metric_of(name, int(k), ranks(moved, query, tie, entry), entry)

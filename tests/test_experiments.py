@@ -1,4 +1,4 @@
-"""The paper's methods and experiments: their mathematics on toy problems, and every command from end to end."""
+"""Methods and experiments of the paper: mathematical properties on toy problems, and every command end to end."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import methods
 import numpy as np
 import pytest
 import torch
-from methods import METHODS, NONE, combinations, settings_of, tune
+from methods import METHODS, NONE, grid_points, settings_of, tune
 from methods.adapter import Adapter
-from methods.contrastive import pairs, ranking_loss
+from methods.contrastive import batches, ranking_loss
 from methods.protocol import Problem, Ranking
-from methods.ptft import CANDIDATES, Texts, candidates, pretrained
+from methods.ptft import CANDIDATES, TokenizedTexts, candidates, load_model
 
 from nudgevec import NudgeM, evaluate
 
@@ -29,7 +29,7 @@ WORDS = [f"w{number}" for number in range(40)]
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """On problems this small, threads of PyTorch only wait for each other."""
+    """Use one PyTorch thread: more are slower on problems this small."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -41,29 +41,29 @@ def unit(rows):
 
 
 def toy(documents=60, queries=240, dim=12, seed=0):
-    """Queries lie around a rotated and scattered version of the one document they ask for."""
+    """Create a data set whose queries are rotated, noisy copies of their one relevant document."""
     random = np.random.default_rng(seed)
     vectors = unit(random.standard_normal((documents, dim)))
-    turn = np.linalg.qr(np.eye(dim) + 0.3 * random.standard_normal((dim, dim)))[0]
-    turn *= np.sign(np.diag(turn))
-    answer = random.integers(0, documents, queries)
-    asked = unit(vectors[answer] @ turn + 0.15 * random.standard_normal((queries, dim)))
-    document_texts = [" ".join(WORDS[each] for each in random.integers(0, 40, 6)) for _ in range(documents)]
-    query_texts = [" ".join(document_texts[row].split()[:3][::-1]) for row in answer]
-    labels = [{int(row): 1.0} for row in answer]
-    return corpora.DataSet("toy", vectors, asked, labels, document_texts, query_texts)
+    rotation = np.linalg.qr(np.eye(dim) + 0.3 * random.standard_normal((dim, dim)))[0]
+    rotation *= np.sign(np.diag(rotation))
+    relevant = random.integers(0, documents, queries)
+    query_vectors = unit(vectors[relevant] @ rotation + 0.15 * random.standard_normal((queries, dim)))
+    document_texts = [" ".join(WORDS[word] for word in random.integers(0, 40, 6)) for _ in range(documents)]
+    query_texts = [" ".join(document_texts[row].split()[:3][::-1]) for row in relevant]
+    labels = [{int(row): 1.0} for row in relevant]
+    return corpora.DataSet("toy", vectors, query_vectors, labels, document_texts, query_texts)
 
 
 @pytest.fixture
 def problem():
     data = toy()
-    train, validation, _ = data.deal(0)
+    train, validation, _ = data.split_rows(0)
     return Problem(data, train, validation)
 
 
 def settings(method, **changed):
-    """One plain set of settings: the first point of the grid, with changes."""
-    return {**combinations(settings_of(method))[0], **changed}
+    """Return the settings of the first grid point, with changes."""
+    return {**grid_points(settings_of(method))[0], **changed}
 
 
 # Iterative variants.
@@ -73,36 +73,35 @@ def settings(method, **changed):
 def test_nudge_im_with_alpha_t_equal_to_gamma_is_nudge_m(problem, iterations):
     data = problem.data
     closed = NudgeM("capped_recall@1", guard=0).fit(
-        data.documents, data.part(problem.train), data.part(problem.validation)
+        data.documents, data.subset(problem.train), data.subset(problem.validation)
     )
     assert closed.gamma_ > 0
     steps = settings("NUDGE-IM", iterations=iterations, rate=closed.gamma_ / iterations)
     iterative = tune("NUDGE-IM", problem, {**steps, "watch": True})
-    # The best iteration may be an earlier one with the same score; the last one is gamma*, and is as good.
+    # The last iteration is at gamma*, but an earlier one with the same metric may have been chosen.
     assert iterative.facts["history"][-1]["validation"] == pytest.approx(closed.choice_.after)
     assert iterative.validation == pytest.approx(closed.choice_.after)
     last = tune("NUDGE-IM", problem, {**steps, "iterations": iterative.facts["step"]})
     gamma = closed.gamma_ * iterative.facts["step"] / iterations
-    same = NudgeM(gamma=gamma).fit(data.documents, data.part(problem.train)).transform(data.documents)
-    np.testing.assert_allclose(last.documents, same, atol=2e-6)
+    expected = NudgeM(gamma=gamma).fit(data.documents, data.subset(problem.train)).transform(data.documents)
+    np.testing.assert_allclose(last.documents, expected, atol=2e-6)
 
 
 def test_nudge_in_keeps_unit_length_and_moves_only_labelled_documents(problem):
     tuned = tune("NUDGE-IN", problem, settings("NUDGE-IN", iterations=30, rate=0.02))
     assert tuned.facts["step"] > 0
     np.testing.assert_allclose(np.linalg.norm(tuned.documents, axis=1), 1.0, atol=1e-6)
-    touched = {row for number in problem.train for row in problem.data.labels[number]}
-    still = [row for row in range(len(tuned.documents)) if row not in touched]
-    assert (tuned.documents[still] == problem.data.documents[still]).all()
+    labelled = {row for query in problem.train for row in problem.data.labels[query]}
+    unlabelled = [row for row in range(len(tuned.documents)) if row not in labelled]
+    assert (tuned.documents[unlabelled] == problem.data.documents[unlabelled]).all()
 
 
 def test_the_penalty_of_nudge_imr_keeps_documents_shorter(problem):
     steps = {"metric": "capped_recall@1", "iterations": 20, "rate": 0.05}
-    free, held = (tune("NUDGE-IM+R", problem, {**steps, "penalty": penalty}) for penalty in (0.0, 5.0))
-    plain = tune("NUDGE-IM", problem, steps)
-    np.testing.assert_array_equal(free.documents, plain.documents)
-    long, short = (np.linalg.norm(each.documents, axis=1).max() for each in (free, held))
-    assert short < long
+    unpenalised, penalised = (tune("NUDGE-IM+R", problem, {**steps, "penalty": penalty}) for penalty in (0.0, 5.0))
+    np.testing.assert_array_equal(unpenalised.documents, tune("NUDGE-IM", problem, steps).documents)
+    longest, shortened = (np.linalg.norm(tuned.documents, axis=1).max() for tuned in (unpenalised, penalised))
+    assert shortened < longest
 
 
 # Adapters.
@@ -118,9 +117,9 @@ def test_the_adapter_is_the_identity_at_step_0(layers):
 
 
 @pytest.mark.parametrize(("method", "layers"), [("Adapter", 1), ("Adapter", 2), ("Adapter-L", 1)])
-def test_the_loss_of_the_adapter_goes_down_and_validation_never_does(problem, method, layers):
+def test_adapter_training_lowers_the_loss_and_never_the_validation_metric(problem, method, layers):
     tuned = tune(method, problem, settings(method, layers=layers, steps=120, validate_every=20, batch=32, rate=3e-3))
-    losses = [line["loss"] for line in tuned.facts["history"][1:]]
+    losses = [entry["loss"] for entry in tuned.facts["history"][1:]]
     assert losses[-1] < 0.9 * losses[0]
     before = tune(NONE, problem).validation
     assert tuned.facts["history"][0]["validation"] == pytest.approx(before)
@@ -129,36 +128,36 @@ def test_the_loss_of_the_adapter_goes_down_and_validation_never_does(problem, me
     assert measured(tuned, problem, problem.validation) == pytest.approx(tuned.validation)
 
 
-def test_an_adapter_that_learns_nonsense_is_left_at_the_identity(problem):
-    for number in problem.train:
-        problem.data.labels[number] = {(row + 30) % 60: 1.0 for row in problem.data.labels[number]}
+def test_an_adapter_trained_on_wrong_labels_stays_the_identity(problem):
+    for query in problem.train:
+        problem.data.labels[query] = {(row + 30) % 60: 1.0 for row in problem.data.labels[query]}
     tuned = tune("Adapter", problem, settings("Adapter", steps=60, validate_every=20, rate=1e-1))
     assert tuned.facts["step"] == 0
-    assert len(tuned.facts["history"]) == 2, "the first validation is more than 5% down, and training stops"
+    assert len(tuned.facts["history"]) == 2, "the first validation is more than 5% lower, so training stops"
     np.testing.assert_allclose(tuned.queries(problem.validation), problem.data.queries[problem.validation], atol=1e-6)
 
 
-def test_the_ranking_loss_by_hand():
+def test_ranking_loss_equals_its_formula():
     similarity = torch.tensor([[0.9, 0.2, 0.6], [0.1, 0.8, 0.7], [0.5, 0.4, 0.3]])
-    known = torch.eye(3, dtype=torch.bool)
-    known[0, 2] = True
+    relevant = torch.eye(3, dtype=torch.bool)
+    relevant[0, 2] = True
     weights = np.exp(10 * similarity.numpy().astype(np.float64))
     weights[0, 2] = 0.0
     expected = -np.log(np.diag(weights) / weights.sum(axis=1)).mean()
-    assert float(ranking_loss(similarity, known, 10.0)) == pytest.approx(expected, rel=1e-5)
+    assert float(ranking_loss(similarity, relevant, 10.0)) == pytest.approx(expected, rel=1e-5)
     weights[weights < np.exp(10 * 0.45)] = 0.0
     np.fill_diagonal(weights, np.exp(10 * np.diag(similarity.numpy())))
     expected = -np.log(np.diag(weights) / weights.sum(axis=1)).mean()
-    assert float(ranking_loss(similarity, known, 10.0, threshold=0.45)) == pytest.approx(expected, rel=1e-5)
+    assert float(ranking_loss(similarity, relevant, 10.0, threshold=0.45)) == pytest.approx(expected, rel=1e-5)
 
 
-def test_batches_hold_training_pairs_only_and_know_all_answers(problem):
+def test_batches_contain_training_pairs_and_mark_all_relevant_documents(problem):
     data = problem.data
     data.labels[problem.train[0]][5] = 2.0
-    for _, (query, row, known) in zip(range(20), pairs(problem, 16, 0), strict=False):
+    for _, (query, row, relevant) in zip(range(20), batches(problem, 16, 0), strict=False):
         assert set(query) <= set(problem.train)
-        assert (known == [[each in data.labels[number] for each in row] for number in query]).all()
-        assert known.diagonal().all()
+        assert (relevant == [[document in data.labels[number] for document in row] for number in query]).all()
+        assert relevant.diagonal().all()
 
 
 # Fine-tuning the model.
@@ -166,7 +165,7 @@ def test_batches_hold_training_pairs_only_and_know_all_answers(problem):
 
 @pytest.fixture(scope="module")
 def tiny_model(tmp_path_factory):
-    """A transformer of two layers with random weights."""
+    """Save a transformer of two layers with random weights."""
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
     folder = tmp_path_factory.mktemp("model")
@@ -180,15 +179,15 @@ def tiny_model(tmp_path_factory):
 
 
 @pytest.fixture
-def texts(tiny_model):
-    """The toy problem with the vectors of the tiny model."""
+def text_problem(tiny_model):
+    """Create the toy problem with vectors of the tiny model."""
     data = toy(documents=30, queries=90)
-    model = pretrained({"model": tiny_model, "tokens": 16, "trained": "full"}, "cpu")
+    model = load_model({"model": tiny_model, "tokens": 16, "trained": "full"}, "cpu")
     with torch.no_grad():
-        kinds = (data.document_texts, data.query_texts)
-        documents, queries = (Texts(model, each).embedded(np.arange(len(each))).numpy() for each in kinds)
+        both = (data.document_texts, data.query_texts)
+        documents, queries = (TokenizedTexts(model, texts).embed(np.arange(len(texts))).numpy() for texts in both)
     data = corpora.DataSet("toy", documents, queries, data.labels, data.document_texts, data.query_texts)
-    train, validation, _ = data.deal(0)
+    train, validation, _ = data.split_rows(0)
     return Problem(data, train, validation)
 
 
@@ -196,61 +195,63 @@ QUICK = {"tokens": 16, "batch": 16, "steps": 20, "validate_every": 5, "rate": 2e
 
 
 @pytest.mark.parametrize("method", ["PTFT", "PTFT-L"])
-def test_ptft_learns_and_keeps_its_best_checkpoint(texts, tiny_model, method):
-    tuned = tune(method, texts, settings(method, model=tiny_model, **QUICK))
+def test_ptft_learns_and_keeps_its_best_checkpoint(text_problem, tiny_model, method):
+    tuned = tune(method, text_problem, settings(method, model=tiny_model, **QUICK))
     history = tuned.facts["history"]
     assert history[-1]["loss"] < history[1]["loss"]
-    assert tuned.validation == max(line["validation"] for line in history)
+    assert tuned.validation == max(entry["validation"] for entry in history)
     assert tuned.facts["step"] > 0
-    assert tuned.validation > tune(NONE, texts).validation
-    rows = candidates(texts)
-    place = {row: number for number, row in enumerate(rows.tolist())}
-    ranking = Ranking([{place[row]: 1.0 for row in entry} for entry in texts.labels(texts.validation)], R1)
-    scores = torch.from_numpy(tuned.queries(texts.validation)) @ torch.from_numpy(tuned.documents[rows]).T
+    assert tuned.validation > tune(NONE, text_problem).validation
+    rows = candidates(text_problem)
+    column_of = {row: column for column, row in enumerate(rows.tolist())}
+    labels = text_problem.labels(text_problem.validation)
+    ranking = Ranking([{column_of[row]: 1.0 for row in entry} for entry in labels], R1)
+    scores = torch.from_numpy(tuned.queries(text_problem.validation)) @ torch.from_numpy(tuned.documents[rows]).T
     assert ranking.mean(scores) == pytest.approx(tuned.validation)
 
 
-def test_ptft_of_the_last_layer_leaves_the_others_alone(tiny_model):
-    model = pretrained({"model": tiny_model, "tokens": 16, "trained": "last layer"}, "cpu")
+def test_ptft_of_the_last_layer_trains_no_other_parameters(tiny_model):
+    model = load_model({"model": tiny_model, "tokens": 16, "trained": "last layer"}, "cpu")
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert trained
     assert all("layer.1." in name for name in trained)
 
 
-def test_validation_of_ptft_sees_near_documents_and_all_answers(texts):
-    rows = set(candidates(texts).tolist())
-    assert {row for part in (texts.train, texts.validation) for entry in texts.labels(part) for row in entry} <= rows
-    scores = texts.data.queries[texts.validation] @ texts.data.documents.T
+def test_candidates_of_ptft_include_nearest_and_labelled_documents(text_problem):
+    problem, rows = text_problem, set(candidates(text_problem).tolist())
+    queries = [*problem.train, *problem.validation]
+    assert {row for entry in problem.labels(queries) for row in entry} <= rows
+    scores = problem.data.queries[problem.validation] @ problem.data.documents.T
     assert set(np.argsort(-scores, axis=1)[:, :9].ravel().tolist()) <= rows
 
 
-# What all methods share.
+# All methods.
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if not name.startswith("PTFT")])
-def test_a_method_measures_validation_as_evaluate_does(problem, method):
+def test_validation_metric_of_a_method_equals_evaluate(problem, method):
     quick = {"iterations": 20, "steps": 20}
-    known = settings(method)
-    tuned = tune(method, problem, {**known, **{key: value for key, value in quick.items() if key in known}})
-    # M+N chooses its step before it normalises, NU has none to choose.
+    defaults = settings(method)
+    tuned = tune(method, problem, {**defaults, **{key: value for key, value in quick.items() if key in defaults}})
+    # M+N chooses its step before normalisation; NU has no step to choose.
     if method not in ("NUDGE-M+N", "NUDGE-NU"):
         assert measured(tuned, problem, problem.validation) == pytest.approx(tuned.validation)
 
 
 @pytest.mark.parametrize("metric", ["capped_recall@1", "capped_recall@10", "ndcg@10", "mrr@5"])
-def test_a_ranking_is_what_evaluate_says(metric):
+def test_ranking_equals_evaluate(metric):
     random = np.random.default_rng(3)
     documents, queries = unit(random.standard_normal((50, 8))), unit(random.standard_normal((30, 8)))
     labels = [{int(row): float(random.integers(1, 3)) for row in random.choice(50, 4)} for _ in range(30)]
     labels[4] = {}
     ranking = Ranking(labels, metric)
-    scores = torch.from_numpy(queries[ranking.answered] @ documents.T)
+    scores = torch.from_numpy(queries[ranking.has_relevant] @ documents.T)
     assert ranking.mean(scores) == pytest.approx(evaluate(documents, queries, labels, metric)[metric].mean)
 
 
-def measured(tuned, problem, numbers):
-    judged = tuned.queries(numbers), problem.labels(numbers)
-    return evaluate(tuned.documents, *judged, R1, similarity=tuned.similarity)[R1].mean
+def measured(tuned, problem, query_rows):
+    labelled = tuned.queries(query_rows), problem.labels(query_rows)
+    return evaluate(tuned.documents, *labelled, R1, similarity=tuned.similarity)[R1].mean
 
 
 def test_the_grid_is_searched_on_the_validation_queries(problem):
@@ -260,11 +261,11 @@ def test_the_grid_is_searched_on_the_validation_queries(problem):
     assert tuned.validation == max(trial["validation"] for trial in tuned.facts["trials"])
 
 
-def test_settings_are_what_the_paper_says():
+def test_settings_agree_with_the_paper():
     for method in METHODS:
-        known = settings_of(method)
-        assert known["metric"] == "capped_recall@1", "recall@1 is the paper's validation metric"
-        assert combinations(known)
+        defaults = settings_of(method)
+        assert defaults["metric"] == "capped_recall@1", "recall@1 is the validation metric of the paper"
+        assert grid_points(defaults)
     for method in ("Adapter", "Adapter-L", "PTFT", "PTFT-L"):
         assert settings_of(method)["stop_drop"] == 0.05
     for method in ("NUDGE-N", "NUDGE-M", "NUDGE-M+N"):
@@ -276,14 +277,14 @@ def test_settings_are_what_the_paper_says():
         assert settings_of(method)["grid"]["threshold"]
     assert CANDIDATES == 10
     iterative = importlib.import_module("iterative_closed").ITERATIVE
-    reached = [(each["rate"], each["iterations"]) for each in iterative.values()][:3]
-    assert reached == [(1e-4, 1000), (1e-3, 100), (1e-2, 10)]
+    alpha_t = [(settings["rate"], settings["iterations"]) for settings in iterative.values()][:3]
+    assert alpha_t == [(1e-4, 1000), (1e-3, 100), (1e-2, 10)]
 
 
-# Data sets by name.
+# Data sets.
 
 
-def test_an_unreachable_hub_is_one_line_that_names_the_local_layout(tmp_path, monkeypatch):
+def test_a_failed_download_is_one_line_that_names_the_local_layout(tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise ConnectionError("no route to host\nand more")
 
@@ -292,33 +293,33 @@ def test_an_unreachable_hub_is_one_line_that_names_the_local_layout(tmp_path, mo
     monkeypatch.setenv("NUDGEVEC_DATA", str(tmp_path))
     assert len(hub.NAMES) == 9
     for name in hub.NAMES:
-        with pytest.raises(SystemExit) as told:
+        with pytest.raises(SystemExit) as error:
             corpora.load(name)
-        message = str(told.value)
+        message = str(error.value)
         assert "\n" not in message
         assert "no route to host" in message
         assert f"{tmp_path / name}/corpus.jsonl" in message
         assert "qrels/*.tsv" in message
-    assert not list(tmp_path.iterdir()), "nothing half-made is left"
-    with pytest.raises(SystemExit, match="no data set 'nothing'"):
+    assert not list(tmp_path.iterdir()), "no partial download remains"
+    with pytest.raises(SystemExit, match="Unknown data set 'nothing'"):
         corpora.load("nothing")
 
 
-def test_a_missing_library_is_told_the_same_way(tmp_path, monkeypatch):
+def test_a_missing_library_is_reported_in_the_same_way(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ir_datasets", None)
-    with pytest.raises(SystemExit, match=r"scifact could not be fetched .*ir_datasets.*BEIR layout"):
+    with pytest.raises(SystemExit, match=r"scifact could not be downloaded .*ir_datasets.*BEIR layout"):
         hub.fetch("scifact", tmp_path / "scifact")
 
 
-def test_no_data_folder_is_one_line(monkeypatch):
+def test_a_missing_data_folder_is_a_one_line_error(monkeypatch):
     monkeypatch.delenv("NUDGEVEC_DATA", raising=False)
     with pytest.raises(SystemExit, match="NUDGEVEC_DATA"):
         corpora.load("scifact")
 
 
-def test_beir_comes_through_ir_datasets(tmp_path, monkeypatch):
+def test_beir_sets_are_read_with_ir_datasets(tmp_path, monkeypatch):
     row = types.SimpleNamespace
-    sides = {
+    splits = {
         "beir/scifact/train": row(
             docs=[row(doc_id="d1", title="One", text="first"), row(doc_id="d2", title="Two", text="second")],
             queries=[row(query_id="q1", text="which is first")],
@@ -329,7 +330,7 @@ def test_beir_comes_through_ir_datasets(tmp_path, monkeypatch):
             qrels=[row(query_id="q2", doc_id="d2", relevance=2)],
         ),
     }  # fmt: skip
-    monkeypatch.setitem(sys.modules, "ir_datasets", row(load=sides.get))
+    monkeypatch.setitem(sys.modules, "ir_datasets", row(load=splits.get))
     monkeypatch.setenv("NUDGEVEC_DATA", str(tmp_path))
     data = corpora.load("scifact", "wordllama")
     assert data.document_texts == ["One first", "Two second"]
@@ -337,15 +338,15 @@ def test_beir_comes_through_ir_datasets(tmp_path, monkeypatch):
     assert data.documents.shape == (2, 256)
 
 
-def test_kilt_keeps_paragraphs_of_pages_with_an_answer(tmp_path, monkeypatch):
-    def answered(query, page, first, last):
+def test_kilt_corpus_contains_paragraphs_of_answer_pages(tmp_path, monkeypatch):
+    def question(query, page, first, last):
         source = {"wikipedia_id": page, "start_paragraph_id": first, "end_paragraph_id": last}
         return {"id": query, "input": f"question {query}", "output": [{"provenance": [source]}]}
 
     tasks = {
-        "nq": {"train": [answered("a", "7", 0, 1)], "validation": [answered("b", "7", 1, 1)]},
-        "hotpotqa": {"train": [answered("c", "9", 0, 0)]},
-        "triviaqa_support_only": {"train": [{**answered("t", "9", 1, 1), "input": ""}]},
+        "nq": {"train": [question("a", "7", 0, 1)], "validation": [question("b", "7", 1, 1)]},
+        "hotpotqa": {"train": [question("c", "9", 0, 0)]},
+        "triviaqa_support_only": {"train": [{**question("t", "9", 1, 1), "input": ""}]},
     }
     pages = [
         {"wikipedia_id": number, "wikipedia_title": f"T{number}", "text": {"paragraph": ["p0", "p1"]}}
@@ -363,11 +364,11 @@ def test_kilt_keeps_paragraphs_of_pages_with_an_answer(tmp_path, monkeypatch):
     assert data.query_texts == ["question a", "question b"]
     assert data.labels == [{0: 1.0, 1: 1.0}, {1: 1.0}]
     trivia = corpora.load("triviaqa", "wordllama")
-    assert trivia.query_texts == ["question t"], "KILT has its id only"
+    assert trivia.query_texts == ["question t"], "KILT has the id only"
     assert trivia.labels == [{3: 1.0}]
 
 
-def test_captions_ask_for_their_image(tmp_path, monkeypatch):
+def test_captions_are_queries_for_their_image(tmp_path, monkeypatch):
     from PIL import Image
 
     rows = [{"image": Image.new("RGB", (4, 4)), "caption": ["a dark square", "nothing"]} for _ in range(2)]
@@ -382,18 +383,18 @@ def test_captions_ask_for_their_image(tmp_path, monkeypatch):
     assert len(collection.queries) == 4
 
 
-def test_the_five_models_of_the_paper_have_names():
+def test_models_of_the_paper_are_available_by_name():
     assert {"BGE-S", "GTE-L", "TE3-L", "CLIP-B", "CLIP-L"} <= set(corpora.MODELS)
-    with pytest.raises(SystemExit, match="no model 'x'"):
-        corpora.spec("x")
+    with pytest.raises(SystemExit, match="Unknown model 'x'"):
+        corpora.embedder_of("x")
 
 
-# The commands, from end to end.
+# The commands, end to end.
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Two tiny data sets in BEIR layout, with vectors; and settings for a few steps only."""
+    """Create two tiny data sets in BEIR layout, and settings with few steps."""
     for seed, name in enumerate(("toy", "other")):
         data, home = toy(documents=25, queries=80, seed=seed), tmp_path / "data" / name
         (home / "qrels").mkdir(parents=True)
@@ -414,11 +415,11 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(methods, "CONFIG", tmp_path / "config")
     monkeypatch.setenv("NUDGEVEC_DATA", str(tmp_path / "data"))
     runs = importlib.import_module("runs")
-    runs.data_set.cache_clear()
-    runs.problem.cache_clear()
+    runs.load_normalized.cache_clear()
+    runs.make_problem.cache_clear()
     yield tmp_path
-    runs.data_set.cache_clear()
-    runs.problem.cache_clear()
+    runs.load_normalized.cache_clear()
+    runs.make_problem.cache_clear()
 
 
 COMMANDS = {
@@ -433,7 +434,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_experiment_runs_and_runs_again_from_what_it_kept(folder, command, monkeypatch):
+def test_every_experiment_runs_and_reruns_from_its_cache(folder, command, monkeypatch):
     module = importlib.import_module(command)
     arguments = [
         "--data",
@@ -453,23 +454,23 @@ def test_every_experiment_runs_and_runs_again_from_what_it_kept(folder, command,
     assert f"]({figure.name})" in text
     assert "nan" not in text
     assert figure.read_bytes()[:4] == b"\x89PNG"
-    if command != "gamma":  # which keeps nothing: it takes seconds
-        for each in ("runs", "run_time", "iterative_closed"):
-            monkeypatch.setattr(importlib.import_module(each), "tune", None)
+    if command != "gamma":  # it takes seconds and caches nothing
+        for name in ("runs", "run_time", "iterative_closed"):
+            monkeypatch.setattr(importlib.import_module(name), "tune", None)
         module.main([*arguments, "--kept"])
         assert table.read_text() == text
 
 
 @pytest.mark.parametrize("command", ["run_time", "iterative_closed"])
-def test_times_that_are_not_kept_cannot_be_shown(folder, command):
+def test_kept_without_cached_times_is_refused(folder, command):
     with pytest.raises(SystemExit, match=r"run without --kept"):
         importlib.import_module(command).main(["--kept", "--data", "toy", "--threads", "1", "--cache", str(folder)])
 
 
-def test_ptft_of_another_machine_is_not_timed_here(folder, monkeypatch):
+def test_cached_ptft_runs_are_not_timed_on_a_cpu(folder, monkeypatch):
     run_time, timed = importlib.import_module("run_time"), []
-    monkeypatch.setattr(run_time, "result", lambda *_: {})
-    monkeypatch.setattr(run_time, "_times", lambda *told: timed.append(told[3]) or {"fit": 1.0, "tuning": 300.0})
+    monkeypatch.setattr(run_time, "load_or_run", lambda *_: {})
+    monkeypatch.setattr(run_time, "_times", lambda *args: timed.append(args[3]) or {"fit": 1.0, "tuning": 300.0})
     target = ["--cache", str(folder), "--target", str(folder)]
     run_time.main(["--data", "toy", "--models", "MiniLM", "--threads", "1", *target])
     assert timed == [method for method in run_time.METHODS if not method.startswith("PTFT")]
@@ -478,46 +479,46 @@ def test_ptft_of_another_machine_is_not_timed_here(folder, monkeypatch):
     assert "| PTFT | not run | not run |" in table
 
 
-def test_the_main_tables_say_where_a_method_was_not_run(folder, monkeypatch):
+def test_main_tables_state_where_a_method_was_not_run(folder, monkeypatch):
     main_tables = importlib.import_module("main_tables")
     values = [0.0, 1.0, 0.5]
-    found = {"tests": {"test": {"query": [0, 1, 2], "R@1": values, "R@10": values, "NDCG@10": values}}}
+    run = {"tests": {"test": {"query": [0, 1, 2], "R@1": values, "R@10": values, "NDCG@10": values}}}
 
-    def ran(_, name, model, method, *rest):
-        return None if method.startswith("PTFT") and name == "other" else found
+    def load_or_run(_, name, model, method, *rest):
+        return None if method.startswith("PTFT") and name == "other" else run
 
-    monkeypatch.setattr(main_tables, "result", ran)
+    monkeypatch.setattr(main_tables, "load_or_run", load_or_run)
     main_tables.main(["--data", "toy,other", "--models", "MiniLM", "--threads", "1", "--target", str(folder)])
     text = (folder / "main.md").read_text()
     assert "PTFT was run on toy; not on other" in text
-    first, second, together = (part.split("###")[0] for part in text.split("### ")[1:4])
+    first, second, average = (part.split("###")[0] for part in text.split("### ")[1:4])
     assert "| PTFT | 50.0 | 50.0 | 50.0 | +0.0 (+0.0 to +0.0) | +0.0 (+0.0 to +0.0) |" in first
     assert "| PTFT | not run | not run | not run |  |  |" in second
-    assert "| PTFT | not run | not run | not run |  |  |" in together
+    assert "| PTFT | not run | not run | not run |  |  |" in average
 
 
-def test_data_sets_are_resampled_apart_and_methods_together():
+def test_resamples_are_shared_by_methods_and_differ_between_data_sets():
     tables = importlib.import_module("tables")
 
-    def drawn(queries, shift=0.0):
+    def resampled(queries, shift=0.0):
         values = np.random.default_rng(0).random(len(queries)) + shift
-        return tables.mean([{"tests": {"test": {"query": queries, "m": values.tolist()}}}], "m").drawn
+        return tables.mean([{"tests": {"test": {"query": queries, "m": values.tolist()}}}], "m").resampled
 
-    first = drawn(list(range(50)))
-    np.testing.assert_allclose(drawn(list(range(50)), shift=1.0) - first, 100.0)
-    assert abs(np.corrcoef(first, drawn(list(range(50, 100))))[0, 1]) < 0.1
+    first = resampled(list(range(50)))
+    np.testing.assert_allclose(resampled(list(range(50)), shift=1.0) - first, 100.0)
+    assert abs(np.corrcoef(first, resampled(list(range(50, 100))))[0, 1]) < 0.1
 
 
-def test_what_the_gpu_part_leaves_is_shown_by_the_others(folder, tiny_model):
+def test_runs_of_the_gpu_part_are_added_to_the_tables(folder, tiny_model):
     everything, gpu, main_tables, training = map(
         importlib.import_module, ("everything", "gpu", "main_tables", "training")
     )
-    there = folder / "gpu"
+    gpu_cache = folder / "gpu"
     common = ["--data", "toy", "--seeds", "0", "--threads", "1"]
-    gpu.main(["--device", "cpu", "--workers", "1", "--weights", tiny_model, "--cache", str(there), *common])
-    times = json.loads((there / "run_time" / "CPU.json").read_text())
+    gpu.main(["--device", "cpu", "--workers", "1", "--weights", tiny_model, "--cache", str(gpu_cache), *common])
+    times = json.loads((gpu_cache / "run_time" / "CPU.json").read_text())
     assert {"NUDGE-N", "PTFT", "PTFT-L"} <= set(times["seconds"]["toy"])
-    everything.add(there, folder / "cache")
+    everything.add_runs(gpu_cache, folder / "cache")
     arguments = ["--models", "MiniLM", "--cache", str(folder / "cache"), "--target", str(folder), *common]
     main_tables.main(arguments)
     assert "| PTFT-L |" in (folder / "main.md").read_text()

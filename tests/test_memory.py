@@ -1,4 +1,4 @@
-"""Fitting does not need memory in proportion to the corpus, whatever the block size, however few the queries."""
+"""Peak memory of a fit does not grow with the corpus, for any block size and number of queries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def status(name):
 
 def fit(documents, size):
     random = np.random.default_rng(0)
-    queries = random.standard_normal((1000 + {{asked}}, documents.shape[1])).astype(np.float32)
+    queries = random.standard_normal((1000 + {{n_validation}}, documents.shape[1])).astype(np.float32)
     labels = random.integers(0, len(documents), (len(queries), 1)).tolist()
     tuner = {{method}}(guard=0, engine="{{engine}}").fit(
         ArrayCorpus(documents, block_rows=size), (queries[:1000], labels[:1000]), (queries[1000:], labels[1000:])
@@ -32,7 +32,7 @@ def fit(documents, size):
     assert len(tuner.curve_.values)
 
 documents = np.load(sys.argv[1], mmap_mode="r")
-fit(documents[:3000], None)  # libraries, thread buffers
+fit(documents[:3000], None)  # load libraries, allocate thread buffers
 before = status("VmHWM")
 limit = status("VmData") + ({LIMIT_MB} << 20)
 resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
@@ -44,7 +44,7 @@ assert grown < ({LIMIT_MB} << 20), f"the process grew by {{{{grown >> 20}}}} MB"
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """600,000 x 128 float32 is 307 MB; all scores of a thousand queries would be 2.4 GB."""
+    """Create 600,000 x 128 float32 vectors: 307 MB, and 2.4 GB for the scores of a thousand queries."""
     path = tmp_path_factory.mktemp("corpus") / "documents.npy"
     mapped = np.lib.format.open_memmap(path, "w+", np.float32, (600_000, 128))
     random = np.random.default_rng(0)
@@ -57,13 +57,13 @@ def corpus(tmp_path_factory):
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is set through /proc")
 @pytest.mark.parametrize("method", ["NudgeN", "NudgeM"])
 @pytest.mark.parametrize(
-    ("size", "asked", "engine"),
+    ("size", "n_validation", "engine"),
     [(None, 1000, "cpu"), (1000, 1000, "cpu"), (None, 3, "cpu"), (None, 1000, "torch")],
 )
-def test_memory_is_bounded(corpus, method, size, asked, engine):
-    code = FIT.format(method=method, size=size, asked=asked, engine=engine)
-    done = subprocess.run([sys.executable, "-c", code, corpus], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+def test_memory_of_a_fit_on_an_array_is_bounded(corpus, method, size, n_validation, engine):
+    code = FIT.format(method=method, size=size, n_validation=n_validation, engine=engine)
+    process = subprocess.run([sys.executable, "-c", code, corpus], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr[-2000:]
 
 
 PARQUET = f"""
@@ -71,7 +71,7 @@ import sys
 import numpy as np
 from nudgevec import NudgeN, ParquetCorpus
 
-def highest():
+def peak_memory():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM:")) << 10
 
 def fit(path):
@@ -81,16 +81,16 @@ def fit(path):
     NudgeN(guard=0, engine="{{engine}}").fit(corpus, (queries[:100], labels[:100]), (queries[100:], labels[100:]))
 
 fit(sys.argv[1])
-before = highest()
+before = peak_memory()
 fit(sys.argv[2])
-grown = highest() - before
+grown = peak_memory() - before
 assert grown < ({LIMIT_MB} << 20), f"the process grew by {{{{grown >> 20}}}} MB"
 """
 
 
 @pytest.fixture(scope="module", params=["none", "lz4"])
-def files(request, corpus, tmp_path_factory):
-    """A small and a large file of one row group each."""
+def parquet_files(request, corpus, tmp_path_factory):
+    """Write a small and a large file of one row group each."""
     folder, documents = tmp_path_factory.mktemp("files"), np.load(corpus, mmap_mode="r")
     for name, rows in (("small", 3000), ("large", len(documents))):
         vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.ravel(documents[:rows])), documents.shape[1])
@@ -101,8 +101,8 @@ def files(request, corpus, tmp_path_factory):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 @pytest.mark.parametrize("engine", ["cpu", "torch"])
-def test_memory_is_bounded_for_parquet(files, engine):
-    """Row groups are not read as a whole, nor are blocks kept."""
+def test_memory_of_a_fit_on_parquet_is_bounded(parquet_files, engine):
+    """Row groups are read in pieces, and blocks are released."""
     code = PARQUET.format(engine=engine)
-    done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    process = subprocess.run([sys.executable, "-c", code, *parquet_files], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr[-2000:]

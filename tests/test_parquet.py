@@ -1,4 +1,4 @@
-"""Parquet folders give the answer of the array they hold, however they were written."""
+"""Parquet corpora: same result as the equal array for every way of writing the files; errors name the file."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ def table(documents, ids, nullable=True):
 
 
 def write(folder, documents, ids, files=3, **options):
-    for number, part in enumerate(np.array_split(np.arange(len(documents)), files)):
-        some = table(documents[part], [ids[row] for row in part])
-        pq.write_table(some, folder / f"part-{number}.parquet", **{"row_group_size": 37, **options})
+    for number, rows in enumerate(np.array_split(np.arange(len(documents)), files)):
+        content = table(documents[rows], [ids[row] for row in rows])
+        pq.write_table(content, folder / f"part-{number}.parquet", **{"row_group_size": 37, **options})
 
 
 @pytest.mark.parametrize("method", [NudgeN, NudgeM])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("options", [{}, PLAIN, {"use_dictionary": False}], ids=["default", "plain", "snappy"])
-def test_same_answer_as_the_array(tmp_path, method, dtype, options):
+def test_fit_equals_fit_on_the_array(tmp_path, method, dtype, options):
     documents, train, validation, _ = learnable()
     documents = documents.astype(dtype)
     ids = [f"doc-{row}" for row in range(len(documents))]
     write(tmp_path, documents, ids, **options)
     reference = method().fit(documents, train, validation)
 
-    def names(part):
-        return part[0], [[ids[entry[0]]] for entry in part[1]]
+    def with_ids(queries, labels):
+        return queries, [[ids[entry[0]]] for entry in labels]
 
     corpus = ParquetCorpus(tmp_path, block_rows=50)
-    tuner = method().fit(corpus, names(train), names(validation))
+    tuner = method().fit(corpus, with_ids(*train), with_ids(*validation))
     assert tuner.gamma_ == reference.gamma_
     assert np.array_equal(tuner.curve_.edges, reference.curve_.edges)
     assert np.array_equal(tuner.patch_.after, reference.patch_.after)
@@ -60,7 +60,7 @@ def test_same_answer_as_the_array(tmp_path, method, dtype, options):
     nullable=st.booleans(),
     compression=st.sampled_from(["none", "snappy", "zstd", "gzip", "lz4"]),
     version=st.sampled_from(["1.0", "2.0"]),
-    dictionary=st.sampled_from([False, True, "outgrown"]),
+    dictionary=st.sampled_from([False, True, "overflowing"]),
     statistics=st.booleans(),
     index=st.booleans(),
     group=st.integers(1, 70),
@@ -69,7 +69,7 @@ def test_same_answer_as_the_array(tmp_path, method, dtype, options):
     seed=st.integers(0, 2**32 - 1),
 )
 @settings(deadline=None, max_examples=200)
-def test_however_it_was_written(
+def test_every_file_layout_is_read_correctly(
     tmp_path_factory,
     rows,
     dim,
@@ -85,8 +85,10 @@ def test_however_it_was_written(
     block,
     seed,
 ):
-    """Pages of any size, which may end in the middle of a vector, of each version, with or without a dictionary that
-    may have become too large on the way."""
+    """Vary page size (a page can end inside a vector), page version, compression and dictionary encoding.
+
+    A dictionary of 16 bytes overflows, and the writer falls back to plain encoding within a column.
+    """
     random = np.random.default_rng(seed)
     documents = random.standard_normal((rows, dim)).astype(kind)
     if random.random() < 0.3:
@@ -98,7 +100,7 @@ def test_however_it_was_written(
         compression=compression,
         data_page_version=version,
         use_dictionary=bool(dictionary),
-        dictionary_pagesize_limit=16 if dictionary == "outgrown" else None,
+        dictionary_pagesize_limit=16 if dictionary == "overflowing" else None,
         write_statistics=statistics,
         write_page_index=index,
         row_group_size=group,
@@ -109,11 +111,11 @@ def test_however_it_was_written(
     if statistics and not dictionary and compression in ("none", "snappy"):
         assert np.array_equal(np.concatenate([vectors for _, vectors in corpus.blocks()]), documents)
     assert [key for ids, _ in corpus.blocks() for key in ids] == list(range(rows))
-    some = random.integers(0, rows, random.integers(0, 2 * rows))
-    assert np.array_equal(corpus.take(some.tolist()), documents[some])
+    sample = random.integers(0, rows, random.integers(0, 2 * rows))
+    assert np.array_equal(corpus.take(sample.tolist()), documents[sample])
 
 
-def test_take_in_any_order(tmp_path):
+def test_take_returns_rows_in_the_order_of_the_ids(tmp_path):
     documents = learnable()[0]
     ids = list(range(1000, 1000 + len(documents)))
     write(tmp_path, documents, ids)
@@ -121,19 +123,19 @@ def test_take_in_any_order(tmp_path):
     corpus = ParquetCorpus(tmp_path)
     assert np.array_equal(corpus.take([ids[row] for row in rows]), documents[rows])
     assert corpus.take([]).shape == (0, documents.shape[1])
-    twice = [1005, 1005, 1006, 1004]
-    assert np.array_equal(corpus.take(twice), documents[np.array(twice) - 1000])
+    repeated = [1005, 1005, 1006, 1004]
+    assert np.array_equal(corpus.take(repeated), documents[np.array(repeated) - 1000])
 
 
 @pytest.mark.parametrize("row", [-1, 400])
-def test_rows_that_are_not_there(tmp_path, row):
+def test_take_refuses_rows_out_of_range(tmp_path, row):
     documents = learnable()[0]
     write(tmp_path, documents, list(range(400)))
     with pytest.raises(IndexError, match=f"there is no row {row}: the rows of these documents are 0 to 399"):
         ParquetCorpus(tmp_path, id_column=None).take([3, row])
 
 
-def test_files_are_found_from_elsewhere(tmp_path, monkeypatch):
+def test_relative_paths_survive_a_change_of_the_working_directory(tmp_path, monkeypatch):
     documents = learnable()[0]
     write(tmp_path, documents, list(range(400)), **PLAIN)
     monkeypatch.chdir(tmp_path)
@@ -144,14 +146,14 @@ def test_files_are_found_from_elsewhere(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("missing", ["vector", "number"])
 @pytest.mark.parametrize("compression", ["none", "snappy"])
-def test_what_is_missing_is_never_made_up(tmp_path, missing, compression):
-    """Values move up where others are missing, in the file."""
+def test_missing_vectors_and_numbers_are_refused(tmp_path, missing, compression):
+    """Parquet does not store nulls: the values after a null move up in the file."""
     vectors = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
     vectors[1] = None if missing == "vector" else [3.0, None]
     column = pa.array(vectors, pa.list_(pa.float32(), 2))
-    for name, some in (("a", column[:1]), ("b", column)):
+    for name, content in (("a", column[:1]), ("b", column)):
         pq.write_table(
-            pa.table({"id": range(len(some)), "vector": some}),
+            pa.table({"id": range(len(content)), "vector": content}),
             tmp_path / f"{name}.parquet",
             **{**PLAIN, "compression": compression},
         )
@@ -160,21 +162,21 @@ def test_what_is_missing_is_never_made_up(tmp_path, missing, compression):
         NudgeN(gamma=0.1).fit(corpus, (np.ones((1, 2)), [[2]]))
 
 
-@pytest.mark.parametrize("how", ["cut short", "replaced"])
-def test_files_that_changed_meanwhile_are_named(tmp_path, how):
+@pytest.mark.parametrize("change", ["truncated", "replaced"])
+def test_a_file_that_changed_after_opening_is_refused(tmp_path, change):
     documents = learnable()[0]
     write(tmp_path, documents, list(range(len(documents))), files=1, **PLAIN)
     corpus = ParquetCorpus(tmp_path)
     path, other = tmp_path / "part-0.parquet", tmp_path / "other"
-    other.write_bytes(path.read_bytes()[:2000] if how == "cut short" else path.read_bytes())
+    other.write_bytes(path.read_bytes()[:2000] if change == "truncated" else path.read_bytes())
     other.replace(path)
     with pytest.raises(VectorError, match=r"part-0.parquet changed since it was opened: open it again"):
         corpus.take([399])
 
 
 @pytest.mark.parametrize("kind", [pa.list_, pa.large_list])
-def test_lists_that_need_not_be_equally_long(tmp_path, kind):
-    """As pandas writes them, and others. Those that are not are refused."""
+def test_variable_size_lists_are_read_if_all_lengths_agree(tmp_path, kind):
+    """pandas writes such columns. Vectors of different lengths are refused."""
     documents, train, validation, _ = learnable()
     vectors = pa.array(list(documents), kind(pa.float32()))
     pq.write_table(pa.table({"vector": vectors}), tmp_path / "a.parquet", row_group_size=90)
@@ -190,7 +192,7 @@ def test_lists_that_need_not_be_equally_long(tmp_path, kind):
         list(ParquetCorpus(tmp_path, id_column=None, block_rows=33).blocks())
 
 
-def test_files_in_the_order_of_their_numbers(tmp_path):
+def test_files_are_read_in_natural_order(tmp_path):
     documents = np.arange(24, dtype=np.float32).reshape(12, 2) + 1
     for number, row in enumerate(documents):
         pq.write_table(table(row[None], [number]), tmp_path / f"part-{number}.parquet")
@@ -202,40 +204,40 @@ def test_files_in_the_order_of_their_numbers(tmp_path):
     assert repr(corpus) == f"ParquetCorpus(12 documents of 2 dimensions, {str(tmp_path)!r})"
 
 
-def written(folder, **columns):
+def write_one_row(folder, **columns):
     pq.write_table(pa.table({"id": [1], "vector": [[1.0, 2.0]], **columns}), folder / "a.parquet")
 
 
-def test_what_cannot_be_read_is_named(tmp_path):
+def test_unusable_files_and_columns_are_named(tmp_path):
     def refused(message, **options):
         with pytest.raises(VectorError, match=message):
             ParquetCorpus(tmp_path, **options)
 
-    refused(r"there are no Parquet files in .*: they are looked for as \*.parquet, right there")
-    with pytest.raises(VectorError, match=r"there is no file or folder .*nowhere"):
+    refused(r"no \*.parquet files in .* \(subfolders are not searched\)")
+    with pytest.raises(VectorError, match=r"no such file or folder: .*nowhere"):
         ParquetCorpus(tmp_path / "nowhere")
-    written(tmp_path)
+    write_one_row(tmp_path)
     refused(r"a.parquet has no column 'embedding'; it has id, vector", vector_column="embedding")
-    refused(r"column 'id' of .*a.parquet is int64; vectors are lists of floats", vector_column="id")
-    refused(r"column 'vector' of .*a.parquet is .*; ids are strings or whole numbers", id_column="vector")
-    written(tmp_path, id=pa.array([None], pa.string()))
+    refused(r"column 'id' of .*a.parquet is int64; expected lists of floats", vector_column="id")
+    refused(r"column 'vector' of .*a.parquet is .*; expected strings or integers", id_column="vector")
+    write_one_row(tmp_path, id=pa.array([None], pa.string()))
     refused(r"row 0 of .*a.parquet has no id in column 'id'")
-    written(tmp_path)
+    write_one_row(tmp_path)
     pq.write_table(table(np.zeros((1, 3)), [0]), tmp_path / "b.parquet")
     refused(
-        r"vectors have 2 dimensions \(float64\) in a.parquet, but 3 \(float64\) in b.parquet; all files .* the same"
+        r"vectors have 2 dimensions \(float64\) in a.parquet, but 3 \(float64\) in b.parquet; all files .* must agree"
     )
     (tmp_path / "b.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-9])
     refused(r"b.parquet cannot be read: ")
     (tmp_path / "b.parquet").unlink()
-    nothing = pa.array([[]], pa.list_(pa.float32(), 0))
-    written(tmp_path, vector=nothing)
+    empty = pa.array([[]], pa.list_(pa.float32(), 0))
+    write_one_row(tmp_path, vector=empty)
     with pytest.raises(VectorError, match="the corpus is empty: 1 documents of 0 dimensions"):
         NudgeN(gamma=1).fit(ParquetCorpus(tmp_path), (np.ones((1, 2)), [[1]]))
 
 
 @pytest.mark.parametrize("dictionary", [False, True], ids=["copied", "decoded"])
-def test_damage_in_the_middle_is_named(tmp_path, dictionary):
+def test_a_damaged_page_is_an_error_that_names_the_file(tmp_path, dictionary):
     documents = np.zeros((400, 16), np.float32)
     write(tmp_path, documents, list(range(400)), files=1, row_group_size=400, use_dictionary=dictionary)
     path = tmp_path / "part-0.parquet"

@@ -1,7 +1,7 @@
-"""Every method the paper compares, by name, behind one function: ``tune(method, problem, settings)``.
+"""All methods of the paper by name, behind one function: ``tune(method, problem, settings)``.
 
-A method is a function from a problem and one set of settings to a ``Tuned``. Settings come from ``config/METHOD.toml``;
-where that file has a ``grid``, every combination is tried and the best on the validation queries is kept.
+Settings come from ``config/METHOD.toml``. If they have a table ``grid``, every combination is tried, and the best one
+on the validation queries is kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from methods.protocol import Problem, Settings, Tuned
 
 NONE = "No fine-tuning"
 CONFIG = Path(__file__).parent.parent / "config"
-# Method -> (file of settings, module, function); the modules are imported when they are needed.
+# Method -> settings file, module, function. Modules are imported on first use.
 METHODS = {
     "NUDGE-N": ("nudge-n", "closed_form", "nudge_n"),
     "NUDGE-M": ("nudge-m", "closed_form", "nudge_m"),
@@ -35,21 +35,24 @@ METHODS = {
 
 
 def settings_of(method: str) -> Settings:
-    """The settings of a method as its file has them."""
+    """Read the settings file of a method."""
     return tomllib.loads((CONFIG / f"{METHODS[method][0]}.toml").read_text())
 
 
 def tune(method: str, problem: Problem, settings: Settings | None = None) -> Tuned:
-    """Run a method, over its grid where it has one. ``facts`` tell what was chosen and how long it took."""
+    """Run a method for every point of its grid and return the best result on the validation queries.
+
+    ``Tuned.facts`` lists the settings, validation metric and seconds of all trials and of the chosen one.
+    """
     settings = settings_of(method) if settings is None else settings
     _, module, function = METHODS[method]
     run = getattr(importlib.import_module(f"methods.{module}"), function)
     best: Tuned | None = None
     trials: list[dict[str, Any]] = []
-    for single in combinations(settings):
-        began = time.perf_counter()
-        tuned = run(problem, single)
-        trials.append({"settings": single, "validation": tuned.validation, "seconds": time.perf_counter() - began})
+    for point in grid_points(settings):
+        start = time.perf_counter()
+        tuned = run(problem, point)
+        trials.append({"settings": point, "validation": tuned.validation, "seconds": time.perf_counter() - start})
         if best is None or tuned.validation > best.validation:
             best, best.facts["chosen"] = tuned, trials[-1]
     assert best is not None
@@ -57,8 +60,8 @@ def tune(method: str, problem: Problem, settings: Settings | None = None) -> Tun
     return best
 
 
-def combinations(settings: Settings) -> list[Settings]:
-    """One plain set of settings per point of the grid."""
-    plain = {key: value for key, value in settings.items() if key != "grid"}
+def grid_points(settings: Settings) -> list[Settings]:
+    """Expand the grid: one dictionary of settings per combination."""
+    fixed = {key: value for key, value in settings.items() if key != "grid"}
     grid = settings.get("grid", {})
-    return [{**plain, **dict(zip(grid, point, strict=True))} for point in itertools.product(*grid.values())]
+    return [{**fixed, **dict(zip(grid, point, strict=True))} for point in itertools.product(*grid.values())]

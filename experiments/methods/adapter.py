@@ -1,4 +1,4 @@
-"""Adapter and Adapter-L: a small network on the query vectors, which is the identity before it is trained."""
+"""Adapter and Adapter-L: a small network on the query vectors, initialised as the identity."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from torch.nn.functional import normalize
 
-from methods.contrastive import best_of, train
+from methods.contrastive import best_checkpoint, train
 from methods.protocol import Problem, Ranking, Settings, Tuned
 
 
 class Adapter(torch.nn.Module):
-    """Linear for one layer, ReLU between several.
+    """A stack of square linear layers with ReLU between them, initialised as the identity.
 
-    All weights start as the identity. For several layers the first bias is +1 and the last -1: a unit vector has no
-    entry below -1, so that no ReLU cuts anything off.
+    With several layers, the first bias is initialised as +1 and the last as -1. The entries of a unit vector are at
+    least -1, so that every ReLU has a non-negative input.
     """
 
     def __init__(self, dim: int, layers: int = 1) -> None:
@@ -37,29 +37,29 @@ class Adapter(torch.nn.Module):
 
 
 def adapter(problem: Problem, settings: Settings) -> Tuned:
-    """Train an adapter; documents stay as they are."""
+    """Train an adapter of the queries; the documents do not change."""
     documents, queries = problem.documents, problem.tensor(problem.data.queries)
     module = Adapter(documents.shape[1], settings["layers"]).to(problem.device)
 
-    def similarity(numbers: np.ndarray, rows: np.ndarray) -> torch.Tensor:
-        return normalize(module(queries[problem.tensor(numbers)])) @ documents[problem.tensor(rows)].T
+    def similarity(query_rows: np.ndarray, document_rows: np.ndarray) -> torch.Tensor:
+        return normalize(module(queries[problem.tensor(query_rows)])) @ documents[problem.tensor(document_rows)].T
 
-    watched = {"validation": problem.validation}
+    evaluated = {"validation": problem.validation}
     if settings.get("watch"):
-        watched["train"] = problem.train
-    rankings = {name: Ranking(problem.labels(numbers), settings["metric"]) for name, numbers in watched.items()}
-    asked = {name: problem.queries(numbers[rankings[name].answered]) for name, numbers in watched.items()}
+        evaluated["train"] = problem.train
+    rankings = {part: Ranking(problem.labels(query_rows), settings["metric"]) for part, query_rows in evaluated.items()}
+    inputs = {part: problem.queries(query_rows[rankings[part].has_relevant]) for part, query_rows in evaluated.items()}
 
     @torch.no_grad()
     def validate() -> dict[str, Any]:
-        return {name: ranking.mean(module(asked[name]) @ documents.T) for name, ranking in rankings.items()}
+        return {part: ranking.mean(module(inputs[part]) @ documents.T) for part, ranking in rankings.items()}
 
     history = train(module, similarity, problem, settings, validate)
-    kept = best_of(history)
+    best = best_checkpoint(history)
 
     @torch.no_grad()
-    def adapted(numbers: np.ndarray) -> np.ndarray:
-        return normalize(module(problem.queries(numbers))).cpu().numpy()
+    def adapted_queries(query_rows: np.ndarray) -> np.ndarray:
+        return normalize(module(problem.queries(query_rows))).cpu().numpy()
 
-    facts = {"step": kept["step"], "history": history}
-    return Tuned(problem.data.documents, adapted, "cosine", kept["validation"], facts)
+    facts = {"step": best["step"], "history": history}
+    return Tuned(problem.data.documents, adapted_queries, "cosine", best["validation"], facts)

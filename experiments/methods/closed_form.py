@@ -1,4 +1,4 @@
-"""The library's tuners behind the common face, and the method that does nothing."""
+"""The tuners of the library, and the baseline without fine-tuning."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ def nudge_nu(problem: Problem, settings: Settings) -> Tuned:
 
 
 def none(problem: Problem, settings: Settings) -> Tuned:
+    """Return the vectors unchanged."""
     ranking = Ranking(problem.labels(problem.validation), settings["metric"])
-    scores = problem.queries(problem.validation[ranking.answered]) @ problem.documents.T
+    scores = problem.queries(problem.validation[ranking.has_relevant]) @ problem.documents.T
     return Tuned(problem.data.documents, problem.data.queries.__getitem__, "cosine", ranking.mean(scores))
 
 
-def _fit(kind: type[nudgevec.NudgeN], problem: Problem, settings: Settings) -> Tuned:
+def _fit(tuner_class: type[nudgevec.NudgeN], problem: Problem, settings: Settings) -> Tuned:
     data = problem.data
-    tuner = kind(**settings, engine="auto" if problem.device == "cpu" else "torch")
+    tuner = tuner_class(**settings, engine="auto" if problem.device == "cpu" else "torch")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NudgeWarning)
-        tuner.fit(data.documents, data.part(problem.train), data.part(problem.validation))
-    # NUDGE-NU has no step to choose, and so nothing is measured on the validation queries.
-    score = float("nan") if tuner.choice_ is None else tuner.choice_.after
+        tuner.fit(data.documents, data.subset(problem.train), data.subset(problem.validation))
+    # NUDGE-NU has no step to choose and measures no validation metric.
+    validation = float("nan") if tuner.choice_ is None else tuner.choice_.after
     facts = {"gamma": tuner.gamma_, "moved": len(tuner.patch_)}
-    return Tuned(tuner.transform(data.documents), data.queries.__getitem__, tuner.similarity, score, facts)
+    return Tuned(tuner.transform(data.documents), data.queries.__getitem__, tuner.similarity, validation, facts)

@@ -1,8 +1,8 @@
-"""The paper's iterative variants: NUDGE-IM, NUDGE-IN and NUDGE-IM+R, by gradient descent with normalised gradients.
+"""The iterative variants of the paper: NUDGE-IM, NUDGE-IN and NUDGE-IM+R, gradient descent with normalised gradients.
 
-The loss is L = -sum_i G_i . D_i, plus ``penalty`` / 2 |D_i|^2 for IM+R, over the documents that have training labels;
-G_i is the pull of the queries that document i answers. Each step moves every such document by ``rate`` against its own
-gradient. The best iteration on the validation queries is kept; iteration 0 is one of them.
+The loss is L = -sum_i G_i . D_i over the labelled documents, where G_i is the pull of document i; NUDGE-IM+R adds
+``penalty`` / 2 |D_i|^2. Each iteration moves every labelled document by ``rate`` against its own normalised gradient.
+The best iteration on the validation queries is kept, with iteration 0 (no change) among the choices.
 """
 
 from __future__ import annotations
@@ -27,49 +27,51 @@ def nudge_imr(problem: Problem, settings: Settings) -> Tuned:
 
 
 def pulls(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows that have training labels, and G on them."""
+    """Return the rows of the labelled documents and their pulls G."""
     labels = problem.labels(problem.train)
-    pairs = [(row, query, grade) for query, entry in enumerate(labels) for row, grade in entry.items()]
-    row, query, grade = np.array(pairs, dtype=np.float64).T
-    rows, place = np.unique(row.astype(np.int64), return_inverse=True)
+    triples = [(row, query, grade) for query, entry in enumerate(labels) for row, grade in entry.items()]
+    row, query, grade = np.array(triples, dtype=np.float64).T
+    rows, position = np.unique(row.astype(np.int64), return_inverse=True)
     queries = problem.queries(problem.train)
     pull = queries.new_zeros(len(rows), queries.shape[1])
     weighted = queries[problem.tensor(query.astype(np.int64))] * problem.tensor(grade).to(queries.dtype)[:, None]
-    return problem.tensor(rows), pull.index_add_(0, problem.tensor(place), weighted)
+    return problem.tensor(rows), pull.index_add_(0, problem.tensor(position), weighted)
 
 
 def _descend(problem: Problem, settings: Settings, *, unit: bool = False, penalty: float = 0.0) -> Tuned:
+    """Run gradient descent; ``unit`` normalises the documents after every iteration (NUDGE-IN)."""
     documents = problem.documents
     rows, pull = pulls(problem)
-    held_out = _Watched(problem, problem.validation, settings["metric"], rows)
-    learnt = _Watched(problem, problem.train, settings["metric"], rows) if settings.get("watch") else None
+    validation = _PartialRanking(problem, problem.validation, settings["metric"], rows)
+    train = _PartialRanking(problem, problem.train, settings["metric"], rows) if settings.get("watch") else None
     moved = documents[rows]
-    best, best_score, best_step = moved, held_out.score(moved), 0
-    history = [{"step": 0, "validation": best_score, "train": learnt and learnt.score(moved)}]
+    best, best_value, best_step = moved, validation.mean(moved), 0
+    history = [{"step": 0, "validation": best_value, "train": train and train.mean(moved)}]
     for step in range(1, settings["iterations"] + 1):
         gradient = penalty * moved - pull
         moved = moved - settings["rate"] * normalize(gradient)
         if unit:
             moved = normalize(moved)
-        score = held_out.score(moved)
-        history.append({"step": step, "validation": score, "train": learnt and learnt.score(moved)})
-        if score > best_score:
-            best, best_score, best_step = moved, score, step
+        value = validation.mean(moved)
+        history.append({"step": step, "validation": value, "train": train and train.mean(moved)})
+        if value > best_value:
+            best, best_value, best_step = moved, value, step
     result = documents.clone()
     result[rows] = best
-    facts = {"step": best_step, "history": history if learnt else []}
+    facts = {"step": best_step, "history": history if train else []}
     similarity = "cosine" if unit else "dot"
-    return Tuned(result.cpu().numpy(), problem.data.queries.__getitem__, similarity, best_score, facts)
+    return Tuned(result.cpu().numpy(), problem.data.queries.__getitem__, similarity, best_value, facts)
 
 
-class _Watched:
-    """The metric of some queries while only ``rows`` move: other scores are computed once."""
+class _PartialRanking:
+    """A metric that recomputes the scores of the moved documents only."""
 
-    def __init__(self, problem: Problem, numbers: np.ndarray, metric: str, rows: torch.Tensor) -> None:
-        self.ranking, self.rows = Ranking(problem.labels(numbers), metric), rows
-        self.queries = problem.queries(numbers[self.ranking.answered])
+    def __init__(self, problem: Problem, query_rows: np.ndarray, metric: str, moved_rows: torch.Tensor) -> None:
+        self.ranking, self.moved_rows = Ranking(problem.labels(query_rows), metric), moved_rows
+        self.queries = problem.queries(query_rows[self.ranking.has_relevant])
         self.scores = self.queries @ problem.documents.T
 
-    def score(self, moved: torch.Tensor) -> float:
-        self.scores[:, self.rows] = self.queries @ moved.T
+    def mean(self, moved: torch.Tensor) -> float:
+        """Average the metric over the queries, given the vectors of the moved documents."""
+        self.scores[:, self.moved_rows] = self.queries @ moved.T
         return self.ranking.mean(self.scores)

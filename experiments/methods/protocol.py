@@ -1,4 +1,7 @@
-"""What every method gets and what it gives back, so that all are measured by the same ``nudgevec.evaluate``."""
+"""Input and output of a method, and the validation metric.
+
+All results are measured with ``nudgevec.evaluate``, for every method.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True)
 class Problem:
-    """A data set with unit vectors, and the numbers of the queries to learn from and to choose by."""
+    """A data set with unit vectors, and the rows of its training and validation queries."""
 
     data: DataSet
     train: np.ndarray
@@ -28,11 +31,11 @@ class Problem:
     def documents(self) -> torch.Tensor:
         return self.tensor(self.data.documents)
 
-    def queries(self, numbers: np.ndarray) -> torch.Tensor:
-        return self.tensor(self.data.queries[numbers])
+    def queries(self, query_rows: np.ndarray) -> torch.Tensor:
+        return self.tensor(self.data.queries[query_rows])
 
-    def labels(self, numbers: np.ndarray) -> Labels:
-        return [self.data.labels[number] for number in numbers]
+    def labels(self, query_rows: np.ndarray) -> Labels:
+        return [self.data.labels[row] for row in query_rows]
 
     def tensor(self, values: np.ndarray) -> torch.Tensor:
         return torch.as_tensor(values, device=self.device)
@@ -40,36 +43,53 @@ class Problem:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a method leaves behind: document vectors, and the vectors it searches with for given queries."""
+    """Result of a method: document vectors, and a function that returns the query vectors to search with."""
 
     documents: np.ndarray
     queries: Callable[[np.ndarray], np.ndarray]
+    """Function from query rows to query vectors."""
     similarity: str
     validation: float
-    """The metric on the validation queries, by which settings and checkpoints are chosen."""
+    """Metric on the validation queries, by which settings and checkpoints are chosen."""
     facts: dict[str, Any] = field(default_factory=dict)
+    """Details for the cached run, such as the chosen step."""
 
 
 class Ranking:
-    """A metric of judged queries from a matrix of scores (queries x documents). Queries without answers are out."""
+    """A metric computed from a score matrix; queries without relevant documents are skipped.
+
+    Parameters
+    ----------
+    labels : list of dict
+        Document row -> grade, for each query.
+    metric : str
+
+    Attributes
+    ----------
+    has_relevant : array of bool
+        Queries with a relevant document. Score matrices have one row for each of these.
+    """
 
     def __init__(self, labels: Labels, metric: str) -> None:
         self.metric = Metric.parse(metric)
-        self.answered = np.array([any(grade > 0 for grade in entry.values()) for entry in labels], dtype=bool)
+        self.has_relevant = np.array([any(grade > 0 for grade in entry.values()) for entry in labels], dtype=bool)
+        kept = [entry for entry, keep in zip(labels, self.has_relevant, strict=True) if keep]
         relevant = [
-            (query, row, grade)
-            for query, entry in enumerate(entry for entry, keep in zip(labels, self.answered, strict=True) if keep)
-            for row, grade in sorted(entry.items())
-            if grade > 0
+            (query, row, grade) for query, entry in enumerate(kept) for row, grade in sorted(entry.items()) if grade > 0
         ]
         columns = np.array(relevant, dtype=np.float64).reshape(-1, 3)
         self.query, self.row = columns[:, 0].astype(np.int64), columns[:, 1].astype(np.int64)
         self.share = self.metric.shares(self.query, columns[:, 2])
 
     def mean(self, scores: torch.Tensor) -> float:
-        """The mean over the answered queries; ``scores`` has one line for each of them."""
+        """Average the metric over the queries.
+
+        Parameters
+        ----------
+        scores : tensor of shape (queries with a relevant document, documents)
+        """
         depth = min(self.metric.k, scores.shape[1])
-        found = scores.topk(depth, dim=1).indices.cpu().numpy()
-        hit = found[self.query] == self.row[:, None]
+        top = scores.topk(depth, dim=1).indices.cpu().numpy()
+        hit = top[self.query] == self.row[:, None]
         rank = np.where(hit.any(axis=1), hit.argmax(axis=1) + 1, self.metric.k + 1)
         return float(self.metric.per_query(self.query, rank, self.share, len(scores)).mean())

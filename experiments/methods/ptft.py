@@ -1,7 +1,8 @@
-"""PTFT and PTFT-L: fine-tuning the pre-trained model itself, all of it or its last layer, with sentence-transformers.
+"""PTFT and PTFT-L: fine-tuning of the pre-trained model, all of it or its last layer, with sentence-transformers.
 
-Re-embedding the corpus at every validation is what would take the time, so validation sees only the documents that can
-matter: the ten nearest of each validation query before training, and all answers of training and validation queries.
+Embedding the whole corpus at every validation would dominate the run time. Validation therefore ranks a set of
+candidate documents only: the ten nearest documents of each validation query before training, and all labelled documents
+of the training and validation queries.
 """
 
 from __future__ import annotations
@@ -16,56 +17,61 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from methods.contrastive import best_of, train
+from methods.contrastive import best_checkpoint, train
 from methods.protocol import Problem, Ranking, Settings, Tuned
 
 CANDIDATES = 10
 
 
 def ptft(problem: Problem, settings: Settings) -> Tuned:
-    """Fine-tune the model of ``settings["model"]``, a folder or a name that sentence-transformers knows."""
-    model = pretrained(settings, problem.device)
+    """Fine-tune ``settings["model"]``, a folder or a name known to sentence-transformers."""
+    model = load_model(settings, problem.device)
     data = problem.data
-    documents, queries = Texts(model, data.document_texts), Texts(model, data.query_texts)
+    documents, queries = TokenizedTexts(model, data.document_texts), TokenizedTexts(model, data.query_texts)
 
-    def similarity(numbers: np.ndarray, rows: np.ndarray) -> Tensor:
+    def similarity(query_rows: np.ndarray, document_rows: np.ndarray) -> Tensor:
         with torch.autocast(problem.device, torch.bfloat16, enabled=problem.device == "cuda"):
-            asked, found = queries.vectors(numbers), documents.vectors(rows)
-        return asked.float() @ found.float().T
+            query_vectors, document_vectors = queries.embed_batch(query_rows), documents.embed_batch(document_rows)
+        return query_vectors.float() @ document_vectors.float().T
 
-    rows = candidates(problem)
-    watched = {"validation": problem.validation}
+    candidate_rows = candidates(problem)
+    evaluated = {"validation": problem.validation}
     if settings.get("watch"):
-        watched["train"] = problem.train
-    rankings = {name: _among(rows, problem, numbers, settings["metric"]) for name, numbers in watched.items()}
+        evaluated["train"] = problem.train
+    rankings = {
+        part: _candidate_ranking(candidate_rows, problem, query_rows, settings["metric"])
+        for part, query_rows in evaluated.items()
+    }
 
     @torch.no_grad()
     def validate() -> dict[str, Any]:
-        found = documents.embedded(rows)
-        asked = {name: queries.embedded(numbers[rankings[name].answered]) for name, numbers in watched.items()}
-        return {name: ranking.mean(asked[name] @ found.T) for name, ranking in rankings.items()}
+        document_vectors = documents.embed(candidate_rows)
+        query_vectors = {
+            part: queries.embed(query_rows[rankings[part].has_relevant]) for part, query_rows in evaluated.items()
+        }
+        return {part: ranking.mean(query_vectors[part] @ document_vectors.T) for part, ranking in rankings.items()}
 
     history = train(model, similarity, problem, settings, validate)
-    kept = best_of(history)
-    facts = {"step": kept["step"], "history": history, "candidates": len(rows)}
-    if kept["step"] == 0:
-        return Tuned(data.documents, data.queries.__getitem__, "cosine", kept["validation"], facts)
+    best = best_checkpoint(history)
+    facts = {"step": best["step"], "history": history, "candidates": len(candidate_rows)}
+    if best["step"] == 0:
+        return Tuned(data.documents, data.queries.__getitem__, "cosine", best["validation"], facts)
 
     @torch.no_grad()
-    def asked(numbers: np.ndarray) -> np.ndarray:
-        return queries.embedded(numbers).cpu().numpy()
+    def tuned_queries(query_rows: np.ndarray) -> np.ndarray:
+        return queries.embed(query_rows).cpu().numpy()
 
     with torch.no_grad():
-        after = documents.embedded(np.arange(len(data.documents))).cpu().numpy()
-    return Tuned(after, asked, "cosine", kept["validation"], facts)
+        tuned_documents = documents.embed(np.arange(len(data.documents))).cpu().numpy()
+    return Tuned(tuned_documents, tuned_queries, "cosine", best["validation"], facts)
 
 
-def pretrained(settings: Settings, device: str) -> torch.nn.Module:
-    """The model, with only its last layer (and what comes after it) trainable where the settings say so."""
+def load_model(settings: Settings, device: str) -> torch.nn.Module:
+    """Load the model; with ``trained = "last layer"``, freeze all parameters but those of the last encoder layer."""
     from sentence_transformers import SentenceTransformer
 
-    kinds = {"dtype": torch.float32}
-    model = SentenceTransformer(str(_found(settings["model"])), device=device, model_kwargs=kinds)
+    location = str(_model_location(settings["model"]))
+    model = SentenceTransformer(location, device=device, model_kwargs={"dtype": torch.float32})
     model.max_seq_length = settings["tokens"]
     if settings["trained"] == "last layer":
         layers = model[0].auto_model.encoder.layer
@@ -76,50 +82,54 @@ def pretrained(settings: Settings, device: str) -> torch.nn.Module:
     return model.eval()
 
 
-class Texts:
-    """Texts of one kind with their tokens, which are made once."""
+class TokenizedTexts:
+    """Texts that are tokenized once and embedded many times."""
 
     def __init__(self, model: Any, texts: list[str]) -> None:
         self.model = model
-        tokens = model[0].tokenizer(texts, truncation=True, max_length=model.max_seq_length)["input_ids"]
-        self.tokens = [np.array(line, dtype=np.int64) for line in tokens]
-        self.pad = model[0].tokenizer.pad_token_id or 0
+        token_ids = model[0].tokenizer(texts, truncation=True, max_length=model.max_seq_length)["input_ids"]
+        self.token_ids = [np.array(ids, dtype=np.int64) for ids in token_ids]
+        self.padding = model[0].tokenizer.pad_token_id or 0
 
-    def vectors(self, numbers: np.ndarray) -> Tensor:
-        """Unit vectors of a batch, with gradients where they are on."""
-        lines = [self.tokens[number] for number in numbers]
-        ids = np.full((len(lines), max(map(len, lines))), self.pad)
-        for line, place in zip(lines, ids, strict=True):
-            place[: len(line)] = line
-        length = np.array([len(line) for line in lines])
-        mask = (np.arange(ids.shape[1]) < length[:, None]).astype(np.int64)
-        features = {"input_ids": ids, "attention_mask": mask}
+    def embed_batch(self, rows: np.ndarray) -> Tensor:
+        """Embed one batch as unit vectors, with gradients if they are enabled."""
+        batch = [self.token_ids[row] for row in rows]
+        length = np.array([len(ids) for ids in batch])
+        input_ids = np.full((len(batch), length.max()), self.padding)
+        for ids, padded in zip(batch, input_ids, strict=True):
+            padded[: len(ids)] = ids
+        mask = (np.arange(input_ids.shape[1]) < length[:, None]).astype(np.int64)
+        features = {"input_ids": input_ids, "attention_mask": mask}
         on_device = {name: torch.from_numpy(values).to(self.model.device) for name, values in features.items()}
         return normalize(self.model(on_device)["sentence_embedding"])
 
-    def embedded(self, numbers: np.ndarray, batch: int = 256) -> Tensor:
-        """The same for many texts, those of similar length together."""
-        order = np.argsort([len(self.tokens[number]) for number in numbers], kind="stable")
-        made = [self.vectors(numbers[order[start : start + batch]]) for start in range(0, len(order), batch)]
-        return torch.cat(made)[torch.from_numpy(np.argsort(order)).to(made[0].device)]
+    def embed(self, rows: np.ndarray, batch_size: int = 256) -> Tensor:
+        """Embed any number of texts in batches of similar length."""
+        order = np.argsort([len(self.token_ids[row]) for row in rows], kind="stable")
+        starts = range(0, len(order), batch_size)
+        vectors = [self.embed_batch(rows[order[start : start + batch_size]]) for start in starts]
+        return torch.cat(vectors)[torch.from_numpy(np.argsort(order)).to(vectors[0].device)]
 
 
 def candidates(problem: Problem) -> np.ndarray:
-    """The rows that validation looks at."""
+    """Return the rows of the documents that are ranked in validation."""
     scores = problem.queries(problem.validation) @ problem.documents.T
-    near = scores.topk(min(CANDIDATES, scores.shape[1]), dim=1).indices.cpu().numpy().ravel()
-    known = [row for part in (problem.train, problem.validation) for entry in problem.labels(part) for row in entry]
-    return np.unique(np.concatenate([near, np.array(known, dtype=np.int64)]))
+    nearest = scores.topk(min(CANDIDATES, scores.shape[1]), dim=1).indices.cpu().numpy().ravel()
+    query_sets = (problem.train, problem.validation)
+    labelled = [row for query_rows in query_sets for entry in problem.labels(query_rows) for row in entry]
+    return np.unique(np.concatenate([nearest, np.array(labelled, dtype=np.int64)]))
 
 
-def _among(rows: np.ndarray, problem: Problem, numbers: np.ndarray, metric: str) -> Ranking:
-    place = {row: number for number, row in enumerate(rows.tolist())}
-    return Ranking([{place[row]: grade for row, grade in entry.items()} for entry in problem.labels(numbers)], metric)
+def _candidate_ranking(candidate_rows: np.ndarray, problem: Problem, query_rows: np.ndarray, metric: str) -> Ranking:
+    """Create a metric of score matrices whose columns are the candidates."""
+    column_of = {row: column for column, row in enumerate(candidate_rows.tolist())}
+    labels = problem.labels(query_rows)
+    return Ranking([{column_of[row]: grade for row, grade in entry.items()} for entry in labels], metric)
 
 
 @functools.cache
-def _found(model: str) -> str | Path:
-    """A model that is installed as a package ("package:NAME") is in the folder ``model`` of that package."""
+def _model_location(model: str) -> str | Path:
+    """Resolve "package:NAME" to the folder ``model`` of an installed package; return other names unchanged."""
     kind, _, name = model.partition(":")
     if kind != "package":
         return model

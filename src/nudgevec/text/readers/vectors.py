@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from nudgevec.arrays import Array
-from nudgevec.corpus.parquet import reading
+from nudgevec.corpus.parquet import pyarrow_errors_named
 from nudgevec.errors import InputError, MissingExtraError
 from nudgevec.text.collection import Collection, Items, make_collection
 from nudgevec.text.readers import qrels
@@ -64,9 +64,9 @@ def read_table(path: Path) -> Any:
     except ImportError:
         raise MissingExtraError(f"reading {path.name}", "parquet") from None
     if path.suffix == ".parquet":
-        with reading(path):
+        with pyarrow_errors_named(path):
             return parquet.read_table(path)
-    with reading(path), pyarrow.memory_map(str(path)) as source:
+    with pyarrow_errors_named(path), pyarrow.memory_map(str(path)) as source:
         try:
             return pyarrow.ipc.open_file(source).read_all()
         except pyarrow.ArrowInvalid:
