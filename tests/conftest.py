@@ -6,18 +6,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
-# numba notices a change of the file that a function is in, but not of the files of the functions it calls. A cache for
-# every state of the core makes sure that the tests run the code as it is.
-_ROOT = Path(__file__).parent.parent
-_SOURCES = sorted((_ROOT / "src" / "nudgevec" / "core").glob("*.py"))
-_STATE = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()[:16]
-os.environ["NUMBA_CACHE_DIR"] = str(_ROOT / ".cache" / "numba" / _STATE)
+# Tests with a cache folder of their own share the compiled code.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "numba"))
 
 _COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
 settings.register_profile("quick", max_examples=300, **_COMMON)

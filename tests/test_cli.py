@@ -81,6 +81,17 @@ def test_a_run_keeps_the_curve_of_every_query(method):
     assert [record["after"] for record in records] == pytest.approx(curves["test"][1](run.patch.gamma), abs=1e-9)
 
 
+def test_names_of_metrics_may_be_in_capitals(capsys):
+    assert cli.main(["tune", "data", "--out", "run", "--metric", " NDCG@5 ", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metric"] == "ndcg@5"
+
+
+@pytest.mark.parametrize("option", [["--metric", "ndgc@5"], ["--method", "X"], ["--guard", "-1"]])
+def test_options_are_checked_before_anything_is_read(option, capsys):
+    assert cli.main(["tune", "nothing-here", "--out", "run", *option]) == 1
+    assert "nothing-here" not in capsys.readouterr().err
+
+
 def test_figures_equal_those_of_the_library():
     cli.main(["tune", "data", "--out", "run", "--metric", "mrr@5", "--json"])
     facts, patch = folder.load(Path("run"))

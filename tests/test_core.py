@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from nudgevec.core.curve import RESOLUTION, Curve, choose
+from nudgevec.core.curve import Curve, choose
 from nudgevec.core.exact import dot, float32_error, norms, scaled_queries
+from nudgevec.core.paths import RESOLUTION
 from nudgevec.core.pull import sum_pulls
 from nudgevec.core.sweep import Steps
 from nudgevec.labels import Labels
@@ -92,7 +93,10 @@ def test_the_choice_is_the_middle_of_the_widest_gap(seed, widest):
     cancelling = widest * random.random(random.integers(0, 20))
     end = widest * random.choice([1.0, 1.5])
     paths = SimpleNamespace(
-        end=end, last_stop=random.choice([0.9, 1.0]) * end, gammas=lambda phi: 4 * np.sin(np.asarray(phi) / 2) ** 2
+        resolution=RESOLUTION,
+        end=end,
+        last_stop=random.choice([0.9, 1.0]) * end,
+        gammas=lambda phi: 4 * np.sin(np.asarray(phi) / 2) ** 2,
     )
     phi = np.concatenate([edges, cancelling, cancelling])
     delta = np.concatenate([np.diff(values, prepend=0), np.ones(len(cancelling)), -np.ones(len(cancelling))])

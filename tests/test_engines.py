@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 
 import numba
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from nudgevec import ArrayCorpus, NudgeM, NudgeN, demo, evaluate
 from nudgevec.core.exact import scaled_queries
@@ -286,3 +292,49 @@ def test_engines_of_other_packages():
 
 def test_little_work_stays_on_the_cpu():
     assert pick("auto", 1e6).name == "cpu"
+
+
+@pytest.mark.parametrize("setting", ["", "torch.backends.mkldnn.matmul.fp32_precision = 'bf16'", "medium"])
+def test_precision_settings_of_pytorch_are_kept(setting):
+    """In a process of its own: settings are global."""
+    code = f"""
+import torch
+from nudgevec import NudgeN
+from problems import learnable
+{f"torch.set_float32_matmul_precision('{setting}')" if setting == "medium" else setting}
+before = torch.get_float32_matmul_precision() if {setting == "medium"} else torch.backends.mkldnn.matmul.fp32_precision
+data = learnable()[:3]
+gammas = [NudgeN(guard=0, engine=engine).fit(*data).gamma_ for engine in ("cpu", "torch")]
+assert gammas[0] == gammas[1]
+after = torch.get_float32_matmul_precision() if {setting == "medium"} else torch.backends.mkldnn.matmul.fp32_precision
+assert before == after, (before, after)
+"""
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": path})
+
+
+def test_fits_in_several_threads_leave_the_threads_of_the_blas_alone():
+    def threads():
+        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+    problem = learnable()[:3]
+    before = threads()
+    with ThreadPoolExecutor(4) as pool:
+        gammas = list(pool.map(lambda _: NudgeN(engine="cpu").fit(*problem).gamma_, range(12)))
+    assert len(set(gammas)) == 1
+    assert threads() == before
+
+
+def test_without_a_folder_for_compiled_code(tmp_path):
+    """Every process compiles anew, and says so."""
+    (tmp_path / "file").touch()
+    code = "from nudgevec.core.exact import norms; import numpy as np; print(norms(np.eye(2)))"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "file")}
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)
+    assert done.stdout == "[1. 1.]\n"
+    assert "no cache folder is writable" in done.stderr
+
+
+def test_something_else_than_an_engine_is_refused():
+    with pytest.raises(OptionError, match="unknown engine 42"):
+        NudgeN(engine=42).fit(*learnable()[:3])

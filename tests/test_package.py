@@ -19,6 +19,7 @@ from nudgevec import cli, demo, errors
 def test_public_names():
     assert sorted(nudgevec.__all__) == [
         "ArrayCorpus",
+        "BeforeAfter",
         "Choice",
         "Comparison",
         "Corpus",
@@ -33,7 +34,6 @@ def test_public_names():
         "Patch",
         "QueryCurves",
         "Run",
-        "Test",
         "compare",
         "evaluate",
         "open_store",

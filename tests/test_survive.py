@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
+import torch
 
 from nudgevec import ArrayCorpus, NudgeM, NudgeMN, NudgeN, NudgeNU
 from nudgevec.errors import LabelError, NotFittedError, NudgeWarning, OptionError, VectorError
@@ -153,7 +155,7 @@ def test_conflicting_labels_are_named(problem):
     table = scipy.sparse.csr_matrix((20, 30))
     table.indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=20))]).astype(np.int32)
     table.indices, table.data = np.array(columns, np.int32), np.array(weights)
-    with pytest.raises(LabelError, match="query 1 labels the document in row 7 twice, with different weights"):
+    with pytest.raises(LabelError, match="query 1 labels row 7 twice, with different weights"):
         NudgeN().fit(documents, (train[0], table), validation)
 
 
@@ -177,7 +179,7 @@ def test_labels_for_unknown_and_ambiguous_ids(problem):
         NudgeN().fit(ArrayCorpus(documents, ids), train, validation)
     ids[5] = ids[4]
     named = [["doc-4"]] + [[] for _ in range(19)]
-    with pytest.raises(LabelError, match="'doc-4' stands twice in the corpus, at rows 4 and 5"):
+    with pytest.raises(LabelError, match="'doc-4' is not unique in the corpus: rows 4 and 5 have it"):
         NudgeN().fit(ArrayCorpus(documents, ids), (train[0], named), (validation[0], [["doc-4"]] * 12))
 
 
@@ -362,3 +364,62 @@ def test_no_validation_queries_at_all(method):
 def test_rows_out_of_range_are_named():
     with pytest.raises(IndexError, match="there is no row 9: the rows of these documents are 0 to 4"):
         ArrayCorpus(np.eye(5)).take([1, 9])
+
+
+def test_grade_matrices_of_every_library(problem):
+    """A frame or tensor of grades is a matrix, not its column names or its numbers as rows."""
+    documents, train, validation = problem
+    grades = np.zeros((len(train[0]), len(documents)))
+    for query, (row,) in enumerate(train[1]):
+        grades[query, row] = 2.0
+    expected = NudgeN(guard=0).fit(documents, (train[0], grades), validation)
+    for form in (pd.DataFrame(grades), torch.tensor(grades), torch.tensor(grades, dtype=torch.int64)):
+        assert NudgeN(guard=0).fit(documents, (train[0], form), validation).gamma_ == expected.gamma_
+    for wrong in (grades[:, :-1], grades.T, pd.DataFrame(grades[:, 1:])):
+        with pytest.raises(LabelError, match=r"shape|entries do not match"):
+            NudgeN().fit(documents, (train[0], wrong), validation)
+
+
+def test_vectors_that_are_too_long_for_float64(problem):
+    documents, train, validation = (problem[0].astype(np.float64), *problem[1:])
+    documents[25] = 1.7e308
+    with pytest.raises(VectorError, match="row 25 is too long for float64"):
+        NudgeN().fit(documents, train, validation)
+    with pytest.raises(VectorError, match=r"row 0 holds numbers above 1e\+150"):
+        NudgeN().fit(problem[0], (np.full((1, 6), 1.7e308), [[0]]), validation)
+
+
+def test_a_corpus_of_whole_numbers_is_refused(problem):
+    documents, train, validation = problem
+
+    class Whole:
+        ids, dim = range(len(documents)), documents.shape[1]
+
+        def take(self, ids):
+            return np.ones((len(ids), self.dim), np.int8)
+
+        def blocks(self):
+            yield self.ids, np.ones((len(documents), self.dim), np.int8)
+
+    with pytest.raises(VectorError, match="must be float16, float32 or float64, not int8"):
+        NudgeN().fit(Whole(), train, validation)
+
+
+def test_a_very_long_step_of_m_is_exact(problem):
+    documents, train, _ = problem
+    tuner = NudgeM(gamma=1e20).fit(documents.astype(np.float64), train)
+    moved = np.linalg.norm(tuner.patch_.after - tuner.patch_.before, axis=1)
+    np.testing.assert_allclose(moved, 1e20, rtol=1e-12)
+
+
+def test_float16_gaps_that_cannot_be_resolved_are_skipped():
+    """A step within the rounding of float16 would change nothing, or something else."""
+    random = np.random.default_rng(0)
+    for seed in range(10):
+        random = np.random.default_rng(seed)
+        documents = (1 + 1e-3 * random.standard_normal((60, 16))).astype(np.float16)
+        queries = 1 + 1e-3 * random.standard_normal((80, 16))
+        labels = random.integers(0, 60, (80, 1)).tolist()
+        tuner = NudgeN("mrr@5", guard=0).fit(documents, (queries[:50], labels[:50]), (queries[50:], labels[50:]))
+        assert tuner.gamma_ == 0 or tuner.gamma_ > 1e-7
+        assert (tuner.gamma_ > 0) == (len(tuner.patch_) > 0)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nudgevec.patch import Patch as Patch
     from nudgevec.runs.pipeline import Run as Run
     from nudgevec.runs.tuning import tune as tune
-    from nudgevec.search import Test as Test
+    from nudgevec.search import BeforeAfter as BeforeAfter
     from nudgevec.stores import open_store as open_store
     from nudgevec.tuners import NudgeM as NudgeM
     from nudgevec.tuners import NudgeMN as NudgeMN
@@ -44,7 +44,7 @@ _HOME = {
     "Patch": "patch",
     "QueryCurves": "core.curve",
     "Run": "runs.pipeline",
-    "Test": "search",
+    "BeforeAfter": "search",
     "compare": "evaluation",
     "evaluate": "evaluation",
     "open_store": "stores",

@@ -43,8 +43,8 @@ class Evaluation(Mapping[str, Score]):
     scores: dict[str, Score]
     query: Ints
     without_labels: int
-    asked: str
-    """A hash of the queries and labels: what was asked, whatever the documents."""
+    fingerprint: str
+    """A hash of the queries and labels, whatever the documents."""
 
     def __getitem__(self, metric: str) -> Score:
         return self.scores[metric if metric in self.scores else metric.strip().lower()]
@@ -146,12 +146,12 @@ def evaluate(
     used, relevant = found.relevant()
     if len(used) == 0:
         raise LabelError("queries: none of them has a relevant label; there is nothing to measure")
-    asked = scaled_queries(vectors[used])
-    ranking = Ranking(reader, asked, cosine=similarity == "cosine", engine=engine)
+    scaled = scaled_queries(vectors[used])
+    ranking = Ranking(reader, scaled, cosine=similarity == "cosine", engine=engine)
     rows = ranking.top(max(metric.limited(reader.rows).k for metric in wanted))
     without = found.n_queries - len(used)
     return evaluation(
-        rows, asked, used, relevant, wanted, without, confidence=confidence, resamples=resamples, seed=seed
+        rows, scaled, used, relevant, wanted, without, confidence=confidence, resamples=resamples, seed=seed
     )
 
 
@@ -279,7 +279,7 @@ def compare_all(
     for name in names:
         if name not in before or name not in after:
             raise OptionError(f"{name} is not in both evaluations")
-    if before.asked != after.asked:
+    if before.fingerprint != after.fingerprint:
         raise OptionError("the two evaluations are of different queries or labels and cannot be paired")
     changes = np.array([after[name].per_query - before[name].per_query for name in names])
     changes[np.abs(changes) < 1e-12] = 0.0

@@ -18,6 +18,9 @@ import numpy.typing as npt
 from nudgevec.arrays import Array, Floats, Ints, Mask, as_list, as_matrix
 from nudgevec.errors import LabelError, NudgeWarning, VectorError
 
+# The squares of larger numbers overflow.
+_LARGEST = 1e150
+
 LabelledQueries = tuple[npt.ArrayLike, Any]
 """(query vectors, labels): one row and one entry of labels per query."""
 
@@ -97,6 +100,9 @@ def read_queries(vectors: Any, dim: int, what: str) -> Array:
     zero = np.flatnonzero(~queries.any(axis=1))
     if len(zero):
         raise VectorError(f"{what}: row {zero[0]} is all zeros and points nowhere; remove it")
+    large = np.flatnonzero(np.abs(queries).max(axis=1, initial=0.0).astype(np.float64) > _LARGEST)
+    if len(large):
+        raise VectorError(f"{what}: row {large[0]} holds numbers above {_LARGEST:g}; scale the vectors down")
     return queries.astype(np.float32) if queries.dtype == np.float16 else queries
 
 
@@ -119,9 +125,14 @@ def read_labels(labels: Any, n_queries: int, documents: Documents, what: str) ->
     LabelError
         If a document is not there, a weight is no finite number, or a label stands there twice with two weights.
     """
-    if isinstance(labels, np.ndarray) and labels.shape == (n_queries, documents.rows) and documents.rows > 1:
+    labels = _plain_table(labels)
+    is_table = isinstance(labels, np.ndarray) and labels.ndim == 2 and labels.dtype.kind in "biuf"
+    if is_table and labels.shape == (n_queries, documents.rows) and documents.rows > 1:
         query, row = np.nonzero(labels)
         weight = labels[query, row].astype(np.float64)
+    elif is_table and labels.dtype.kind in "bf":
+        expected = (n_queries, documents.rows)
+        raise LabelError(f"{what}: the label matrix has shape {labels.shape}, expected {expected}")
     elif hasattr(labels, "tocsr"):
         query, row, weight = _from_sparse(labels, n_queries, documents, what)
     else:
@@ -137,13 +148,21 @@ def read_labels(labels: Any, n_queries: int, documents: Documents, what: str) ->
     return Labels(query, row, weight, n_queries).where(~repeated & (weight != 0))
 
 
+def _plain_table(labels: Any) -> Any:
+    """Return a tensor or a data frame with more than one column as a NumPy array, and everything else as it is."""
+    shape = getattr(labels, "shape", ())
+    if isinstance(labels, np.ndarray) or len(shape) != 2 or hasattr(labels, "tocsr"):
+        return labels
+    if hasattr(labels, "detach"):
+        labels = labels.detach().cpu()
+    return labels.to_numpy() if hasattr(labels, "to_numpy") else np.asarray(labels)
+
+
 def _check_repeated(query: Ints, row: Ints, weight: Floats, repeated: Mask, documents: Documents, what: str) -> None:
     differ = np.flatnonzero(repeated & (np.diff(weight, prepend=0) != 0))
     if len(differ):
         document = documents.name(int(row[differ[0]]))
-        raise LabelError(
-            f"{what}: query {query[differ[0]]} labels the document in {document} twice, with different weights"
-        )
+        raise LabelError(f"{what}: query {query[differ[0]]} labels {document} twice, with different weights")
     first = query[np.argmax(repeated)]
     message = f"{what}: {int(repeated.sum())} repeated labels count once, the first at query {first}"
     warnings.warn(message, NudgeWarning, stacklevel=5)

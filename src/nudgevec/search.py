@@ -28,7 +28,7 @@ from nudgevec.patch import Patch
 
 
 @dataclass(frozen=True, eq=False)
-class Test:
+class BeforeAfter:
     """What ``fit`` measured on test queries. They take no part in tuning."""
 
     before: Evaluation
@@ -106,7 +106,7 @@ class Search:
         metric = metric.limited(self.reader.rows)
         return metric_steps(paths, queries.vectors, queries.relevant, metric, unmoved, self.engine.scores)
 
-    def test(self, queries: Queries, found: TopK, paths: Paths, patch: Patch, metric: Metric) -> Test:
+    def test(self, queries: Queries, found: TopK, paths: Paths, patch: Patch, metric: Metric) -> BeforeAfter:
         """Evaluate before and after the patch."""
         if len(queries.used) == 0:
             raise LabelError("test queries: none of them has a relevant label; there is nothing to measure")
@@ -125,7 +125,7 @@ class Search:
             )
             results.append((evaluated, top))
         curves = query_curves(self.sweep(queries, found, paths, metric), paths)
-        return Test(results[0][0], results[1][0], results[0][1], results[1][1], curves)
+        return BeforeAfter(results[0][0], results[1][0], results[0][1], results[1][1], curves)
 
     def _top(self, queries: Floats, rows: Ints, vectors: Array) -> TopK:
         """Find the best of these rows."""

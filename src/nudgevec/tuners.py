@@ -27,7 +27,7 @@ from nudgevec.estimator import Estimator
 from nudgevec.labels import LabelledQueries, Labels, count_shared, read_labelled_queries
 from nudgevec.metrics import Metric
 from nudgevec.patch import Patch
-from nudgevec.search import Queries, Search, Test, reported_metrics, with_relevant_labels
+from nudgevec.search import BeforeAfter, Queries, Search, reported_metrics, with_relevant_labels
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Tuner(Estimator, ABC):
     curve_: Curve | None
     choice_: Choice | None
     query_curves_: QueryCurves | None
-    test_: Test | None
+    test_: BeforeAfter | None
     patch_: Patch
     _results: ClassVar[tuple[str, ...]] = ("gamma_", "curve_", "choice_", "query_curves_", "test_", "patch_")
 
@@ -104,7 +104,9 @@ class Tuner(Estimator, ABC):
             If an option of the tuner is out of its range.
         """
         self._forget_results()
-        self._check_options(validation is not None)
+        self.check_options()
+        if self.refit and validation is None:
+            raise OptionError("refit=True uses the validation labels too, and no validation queries were given")
         metric, reader = Metric.parse(self.metric), Reader(documents)
         queries, labels = read_labelled_queries(train, reader, "training queries")
         if len(labels) == 0:
@@ -171,15 +173,15 @@ class Tuner(Estimator, ABC):
         """Return the vectors of the movers after the step."""
         return paths.moved(gamma)
 
-    def _check_options(self, has_validation: bool) -> None:
+    def check_options(self) -> None:
+        """Raise OptionError if an option is out of its range."""
+        Metric.parse(self.metric)
         if self.gamma is not None and not (_is_number(self.gamma) and 0 <= self.gamma <= self._largest_gamma):
             raise OptionError(
                 f"gamma must be None or a number between 0 and {self._largest_gamma:g}, not {self.gamma!r}"
             )
         if not (_is_number(self.guard) and self.guard >= 0):
             raise OptionError(f"guard must be a number of standard deviations, 0 or more, not {self.guard!r}")
-        if self.refit and not has_validation:
-            raise OptionError("refit=True pulls with the validation labels too, and no validation queries were given")
         check_engine(self.engine)
 
     def _warn_if_refused(self, choice: Choice, curve: Curve, metric: Metric, n_queries: int) -> None:
@@ -263,7 +265,7 @@ class NudgeN(Tuner):
         The chosen plateau, and how strong the evidence for it is.
     query_curves_ : QueryCurves or None
         The metric of every validation query as a function of gamma.
-    test_ : Test or None
+    test_ : BeforeAfter or None
         What was measured on the test queries.
 
     Examples

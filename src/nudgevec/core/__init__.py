@@ -1,3 +1,4 @@
-"""The algorithm in the order it runs: pull, scan, paths, sweep, curve. Arrays in, arrays out, no input or output."""
+"""The algorithm in the order it runs: pull, scan, paths, sweep (candidates, crossings), curve.
 
-from nudgevec.core import compiling as compiling
+Arrays in, arrays out, no input or output.
+"""

@@ -23,9 +23,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from nudgevec.arrays import Array, Floats, Ints, Mask
+from nudgevec.core.compiling import compiled
 
 
 class Problem(NamedTuple):
@@ -94,13 +94,13 @@ class Interval(NamedTuple):
     sin_high: float
 
 
-@njit(cache=True)
+@compiled()
 def interval(low, high):  # type: ignore[no-untyped-def]
     """Return the interval between two angles."""
     return Interval(low, high, math.cos(low), math.sin(low), math.cos(high), math.sin(high))
 
 
-@njit(cache=True)
+@compiled()
 def first_candidates(problem, number, s32, z32, rows, scores):  # type: ignore[no-untyped-def]
     """Return the candidates of a query on the whole range of angles.
 
@@ -142,13 +142,13 @@ def first_candidates(problem, number, s32, z32, rows, scores):  # type: ignore[n
             continue
         _, upper = curve_range(s, z, problem.stop[j], problem.cos_stop[j], problem.sin_stop[j], whole)
         if upper >= low:
-            path, label = with_room(path, n + 1), with_room(label, n + 1)
+            path, label = grown(path, n + 1), grown(label, n + 1)
             path[n], label[n] = j, -1
             n += 1
     return _score_curves(path[:n], label[:n], s32, z32, scores, base_s, base_z)
 
 
-@njit(cache=True)
+@compiled()
 def _score_curves(path, label, s32, z32, scores, base_s, base_z):  # type: ignore[no-untyped-def]
     """Return the score curves of these documents; unmoved ones come first, in the order of ``scores``."""
     n, m = len(path), len(s32)
@@ -162,7 +162,7 @@ def _score_curves(path, label, s32, z32, scores, base_s, base_z):  # type: ignor
     return Candidates(path, label, s, z, exact, np.empty(n), np.empty(n), base_s, base_z)
 
 
-@njit(cache=True)
+@compiled()
 def prune(problem, curves, parents, span, ahead, kept):  # type: ignore[no-untyped-def]
     """Write the candidates that can matter on an interval into ``kept``.
 
@@ -182,7 +182,7 @@ def prune(problem, curves, parents, span, ahead, kept):  # type: ignore[no-untyp
     return size, ahead
 
 
-@njit(cache=True)
+@compiled()
 def _threshold(problem, curves, candidates, k, span):  # type: ignore[no-untyped-def]
     """Set the bounds of the candidates on an interval; return the k-th largest lower bound."""
     heap = np.full(k, -np.inf)
@@ -196,7 +196,7 @@ def _threshold(problem, curves, candidates, k, span):  # type: ignore[no-untyped
     return heap[0]
 
 
-@njit(cache=True)
+@compiled()
 def _label_window(curves, candidates, threshold):  # type: ignore[no-untyped-def]
     """Return the bounds of all labels that may reach the threshold; (inf, -inf) if there are none."""
     lowest, highest = np.inf, -np.inf
@@ -206,7 +206,7 @@ def _label_window(curves, candidates, threshold):  # type: ignore[no-untyped-def
     return lowest, highest
 
 
-@njit(cache=True)
+@compiled()
 def curve_range(s, z, stop, cos_stop, sin_stop, span):  # type: ignore[no-untyped-def]
     """Return the smallest and largest value of the curve s cos + z sin on an interval.
 
@@ -229,7 +229,7 @@ def curve_range(s, z, stop, cos_stop, sin_stop, span):  # type: ignore[no-untype
     return smallest, largest
 
 
-@njit(cache=True)
+@compiled()
 def _replace_smallest(heap, value):  # type: ignore[no-untyped-def]
     """Replace the first entry of a binary heap, its smallest."""
     at = 0
@@ -246,9 +246,9 @@ def _replace_smallest(heap, value):  # type: ignore[no-untyped-def]
     heap[at] = value
 
 
-@njit(cache=True)
-def with_room(array, size):  # type: ignore[no-untyped-def]
-    """Return the array, or a larger copy of it with at least this size.
+@compiled()
+def grown(array, size):  # type: ignore[no-untyped-def]
+    """Return the array, or a copy with at least this size.
 
     Arrays start small: on some machines fresh memory takes longer than the work that is done in it.
     """

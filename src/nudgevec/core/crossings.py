@@ -2,14 +2,15 @@
 
 A document whose score is within ``TIE`` below that of a label counts as ahead of it (the paper asks for a strict
 inequality). "j is ahead of y" means f_j - f_y + TIE >= 0, at every angle, and a crossing is a root of that function on
-the whole path of both documents; so neither depends on how the range of angles was bisected.
+the whole path of both documents; so neither depends on how the range of angles was bisected. Under NUDGE-M scores are
+divided by scale / cos(phi): there a tie is relative to the length of the ray.
 """
 
 from __future__ import annotations
 
 import math
 
-from numba import njit
+from nudgevec.core.compiling import compiled
 
 # Scores are inner products of vectors of about unit length in float64: above their rounding errors, and far below any
 # difference that float32 vectors can express.
@@ -18,7 +19,7 @@ TIE = 1e-12
 PIECES = 9
 
 
-@njit(cache=True)
+@compiled()
 def compare(problem, curves, j, y, span, begins, ahead):  # type: ignore[no-untyped-def]
     """Divide an interval into pieces in each of which j is ahead of y, or is not; return how many there are.
 
@@ -59,7 +60,7 @@ def compare(problem, curves, j, y, span, begins, ahead):  # type: ignore[no-unty
     return n
 
 
-@njit(cache=True)
+@compiled()
 def _roots(a, b, c, left, right):  # type: ignore[no-untyped-def]
     """Return the roots of a cos(phi) + b sin(phi) + c, ascending and clipped to [left, right].
 

@@ -13,8 +13,6 @@ from nudgevec.arrays import Floats, Ints
 from nudgevec.core.paths import Paths
 from nudgevec.core.sweep import Steps
 
-# Radians. No vector in float32 stands reliably inside a narrower gap: rounding a unit vector rotates it by up to 1e-7.
-RESOLUTION = 1e-6
 # Crossings that coincide on paper come out this close at most; they are one edge of the curve.
 SAME_ANGLE = 1e-12
 
@@ -126,7 +124,7 @@ def choose(curve: Curve, steps: Steps, paths: Paths, guard: float) -> Choice:
     The highest plateau wins. On it (or them, if several are equally high) the angle farthest from any crossing is
     taken: the middle of the widest gap. There the value depends least on the last digits of the vectors, and on which
     of two nearly equal queries happened to be held out. Crossings whose effects cancel in the sum leave no edge on the
-    curve but bound a gap too. Gaps below ``RESOLUTION`` are passed over.
+    curve but bound a gap too. Gaps below ``paths.resolution`` are skipped.
 
     The guard asks whether the gain over gamma = 0 could be chance. Let d_i be what query i gains. If the step changed
     nothing but luck, each d_i could as well have had the other sign, and sum(d) would vary with standard deviation
@@ -154,10 +152,10 @@ def _middle_of_widest_gap(steps: Steps, paths: Paths) -> float:
     left, value = _plateaus(steps)
     right = np.append(left[1:], paths.end)
     # Where every document has arrived, larger angles are all the same and make the last gap no wider.
-    if paths.last_stop > left[-1] + RESOLUTION:
+    if paths.last_stop > left[-1] + paths.resolution:
         right[-1] = paths.last_stop
     gap = right - left
-    enough = min(RESOLUTION * (1 - 1e-9), gap.max())
+    enough = min(paths.resolution * (1 - 1e-9), gap.max())
     wide = gap >= enough
     highest = wide & (value == value[wide].max())
     widest = int(np.argmax(np.where(highest, gap, -1.0)))

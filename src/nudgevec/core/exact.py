@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
 from nudgevec.arrays import Array, Floats
+from nudgevec.core.compiling import compiled
 
 
-@njit(cache=True)
+@compiled()
 def dot(a, b):  # type: ignore[no-untyped-def]
     """Return the inner product of two vectors in float64.
 
@@ -38,7 +39,7 @@ def dot(a, b):  # type: ignore[no-untyped-def]
     return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
 
 
-@njit(cache=True)
+@compiled()
 def norm(a):  # type: ignore[no-untyped-def]
     """Return the Euclidean length of a vector, also where its squares would underflow or overflow."""
     length = math.sqrt(dot(a, a))
@@ -57,7 +58,7 @@ def norm(a):  # type: ignore[no-untyped-def]
     return largest * math.sqrt(total)
 
 
-@njit(parallel=True, cache=True)
+@compiled(parallel=True)
 def _norms(vectors):  # type: ignore[no-untyped-def]
     lengths = np.empty(len(vectors))
     for i in prange(len(vectors)):

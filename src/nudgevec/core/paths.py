@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import asin, atan, pi, sqrt, tan
+from math import asin, atan, pi, sqrt
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
 from nudgevec.arrays import Array, Floats, Ints
+from nudgevec.core.compiling import compiled
 from nudgevec.core.exact import compilable, dot, norm, norms
 from nudgevec.core.pull import Pull
 from nudgevec.errors import VectorError
@@ -33,6 +34,9 @@ from nudgevec.errors import VectorError
 # opposite) the point it is pulled to, as well as float32 can tell.
 _CANCELLED = 1e-12
 _PARALLEL = 1e-6
+# Radians. Rounding a unit vector rotates it by up to 1e-7 in float32, and by up to 3e-4 in float16.
+RESOLUTION = 1e-6
+HALF_RESOLUTION = 1e-3
 # Rows moved at a time, to bound the memory of float64 copies.
 _ROWS = 4096
 
@@ -70,6 +74,11 @@ class Paths:
         return float(self.stop.max(initial=0.0)) if self.rotates else self.end
 
     @property
+    def resolution(self) -> float:
+        """The narrowest gap of angles that moved vectors can be in reliably, after they are rounded to their type."""
+        return HALF_RESOLUTION if self.start.dtype == np.float16 else RESOLUTION
+
+    @property
     def unmoved_stop(self) -> float:
         """The stop of unmoved documents."""
         return 0.0 if self.rotates else pi / 2
@@ -100,7 +109,7 @@ class Paths:
                     angle, length = np.minimum(phi, self.stop[part])[:, None], self.length[part, None]
                     after[part] = length * (np.cos(angle) * (start / length) + np.sin(angle) * direction)
                 else:
-                    after[part] = start + self.scale * tan(phi) * direction
+                    after[part] = start + gamma * direction
         return after
 
 
@@ -120,7 +129,7 @@ def rotations(pull: Pull, start: Array, name: Name) -> Paths:
     return Paths(pull.rows[moves], start[moves], length[moves], direction[moves], stop[moves], pull.labels[moves], True)
 
 
-@njit(parallel=True, cache=True)
+@compiled(parallel=True)
 def _tangents(start, total):  # type: ignore[no-untyped-def]
     m, d = start.shape
     direction, length, size, toward, away = np.empty((m, d)), np.empty(m), np.empty(m), np.empty(m), np.empty(m)
@@ -129,7 +138,7 @@ def _tangents(start, total):  # type: ignore[no-untyped-def]
     return direction, length, size, toward, away
 
 
-@njit(cache=True)
+@compiled()
 def _tangent(start, total, direction):  # type: ignore[no-untyped-def]
     """Write the unit tangent at a start toward its pull: the pull without its part along the start.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
 from nudgevec.arrays import Array, Floats, Ints, Mask
+from nudgevec.core.compiling import compiled
 from nudgevec.core.exact import compilable, norm
 from nudgevec.errors import LabelError
 from nudgevec.labels import Labels
@@ -48,7 +49,7 @@ def sum_pulls(labels: Labels, queries: Array) -> Pull:
     return Pull(rows, total, mass, np.diff(start), negative)
 
 
-@njit(parallel=True, cache=True)
+@compiled(parallel=True)
 def _sums(queries, query, weight, start):  # type: ignore[no-untyped-def]
     m = len(start) - 1
     total, mass = np.zeros((m, queries.shape[1])), np.empty(m)
@@ -57,7 +58,7 @@ def _sums(queries, query, weight, start):  # type: ignore[no-untyped-def]
     return total, mass
 
 
-@njit(cache=True)
+@compiled()
 def _sum(queries, query, weight, total):  # type: ignore[no-untyped-def]
     """Add the weighted queries to ``total``; return the sum of their lengths."""
     mass = 0.0

@@ -10,14 +10,17 @@ the vectors.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
-from numba import get_num_threads, njit, prange
+from numba import get_num_threads, prange
 from threadpoolctl import threadpool_limits
 
 from nudgevec.arrays import Array, Floats, Ints, Mask, Singles
+from nudgevec.core.compiling import compiled
 from nudgevec.core.exact import dot, float32_error
 
 # Queries and documents per float32 product. Its result (2 MiB) stays in the cache of a core.
@@ -91,11 +94,29 @@ def top_k(blocks: Iterable[Block], queries: Floats, k: int, *, cosine: bool, flo
     threads = get_num_threads()
     rounds = -(-len(queries) // (QUERY_BATCH * threads))
     batch = -(-len(queries) // (rounds * threads))
-    with threadpool_limits(1, "blas"):
+    with _single_threaded_blas():
         for block in blocks:
             _add_block(queries, fast, batch, block, filter_of(block, cosine), floor, found)
     sort(found)
     return found
+
+
+_blas_lock = threading.Lock()
+_blas_users: list[threadpool_limits] = []
+
+
+@contextmanager
+def _single_threaded_blas() -> Iterator[None]:
+    """Keep the BLAS from starting threads. The limit is that of the process: the last of several scans lifts it."""
+    with _blas_lock:
+        _blas_users.append(_blas_users[0] if _blas_users else threadpool_limits(1, "blas"))
+    try:
+        yield
+    finally:
+        with _blas_lock:
+            limits = _blas_users.pop()
+            if not _blas_users:
+                limits.restore_original_limits()
 
 
 def scores(queries: Singles, vectors: Singles) -> Singles:
@@ -131,7 +152,7 @@ def filter_of(block: Block, cosine: bool, more_error: float = 0.0) -> Filter:
     return Filter(single(block.vectors), scale.astype(np.float32), (1.001 * bound).astype(np.float32), divisor)
 
 
-@njit(parallel=True, cache=True)
+@compiled(parallel=True)
 def _add_block(queries, fast, batch, block, filtered, floor, found):  # type: ignore[no-untyped-def]
     """Add the documents of a block to the lists of all queries, in batches."""
     for number in prange((len(queries) + batch - 1) // batch):
@@ -140,7 +161,7 @@ def _add_block(queries, fast, batch, block, filtered, floor, found):  # type: ig
         _add_to_batch(queries[part], fast[part], block, filtered, floor[part], lists)
 
 
-@njit(cache=True)
+@compiled()
 def _add_to_batch(queries, fast, block, filtered, floor, found):  # type: ignore[no-untyped-def]
     """Add the documents of a block to the lists of some queries. The lists are binary heaps with the worst first."""
     for left in range(0, len(block.vectors), DOCUMENT_BLOCK):
@@ -160,7 +181,7 @@ def _add_to_batch(queries, fast, block, filtered, floor, found):  # type: ignore
                         threshold = np.float32(max(floor[i], found.scores[i, 0]))
 
 
-@njit(cache=True)
+@compiled()
 def _count_candidates(scores, scale, error, threshold):  # type: ignore[no-untyped-def]
     """Return how many upper bounds of scores are not below the threshold; NaN (from infinities) is not below.
 
@@ -172,7 +193,7 @@ def _count_candidates(scores, scale, error, threshold):  # type: ignore[no-untyp
     return count
 
 
-@njit(parallel=True, cache=True)
+@compiled(parallel=True)
 def add_pairs(queries, block, filtered, first, position, floor, found):  # type: ignore[no-untyped-def]
     """Add documents of a block to the lists: ``position[first[i]:first[i + 1]]`` to that of query i."""
     for i in prange(len(queries)):
@@ -181,7 +202,7 @@ def add_pairs(queries, block, filtered, first, position, floor, found):  # type:
                 add_pair(queries, block, filtered, i, position[pair], floor, found)
 
 
-@njit(cache=True)
+@compiled()
 def add_pair(queries, block, filtered, i, j, floor, found):  # type: ignore[no-untyped-def]
     """Put document j of a block into the list of query i if its exact score is better than the worst there."""
     score, row = dot(queries[i], block.vectors[j]) / filtered.divisor[j], block.rows[j]
@@ -189,12 +210,12 @@ def add_pair(queries, block, filtered, i, j, floor, found):  # type: ignore[no-u
         _replace_worst(found, i, found.rows.shape[1], score, row)
 
 
-@njit(cache=True)
+@compiled()
 def _before(score, row, other_score, other_row):  # type: ignore[no-untyped-def]
     return score > other_score or (score == other_score and row < other_row)
 
 
-@njit(cache=True)
+@compiled()
 def _replace_worst(found, i, size, score, row):  # type: ignore[no-untyped-def]
     """Replace the first entry of the heap of query i, of ``size`` entries, and restore its order."""
     at = 0
@@ -214,14 +235,14 @@ def _replace_worst(found, i, size, score, row):  # type: ignore[no-untyped-def]
     found.scores[i, at], found.rows[i, at] = score, row
 
 
-@njit(cache=True)
+@compiled()
 def sort(found):  # type: ignore[no-untyped-def]
     """Sort every heap in place, best first."""
     for i in range(len(found.rows)):
         _sort_heap(found, i)
 
 
-@njit(cache=True)
+@compiled()
 def _sort_heap(found, i):  # type: ignore[no-untyped-def]
     """Sort a heap in place: its worst entry goes to the end of what is left, again and again."""
     for size in range(found.rows.shape[1] - 1, 0, -1):

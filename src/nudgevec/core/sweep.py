@@ -14,10 +14,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
 from nudgevec.arrays import Floats, Ints, Singles
-from nudgevec.core.candidates import Problem, first_candidates, interval, prune, with_room
+from nudgevec.core.candidates import Problem, first_candidates, grown, interval, prune
+from nudgevec.core.compiling import compiled
 from nudgevec.core.crossings import PIECES, TIE, compare
 from nudgevec.core.exact import compilable, dot, float32_error
 from nudgevec.core.paths import Paths
@@ -35,7 +36,7 @@ PATIENCE = 4
 DEPTH = 256
 # Not the middle: in symmetric problems crossings lie at round angles.
 BISECTION = 0.4921875
-# Steps of a query that are expected at most; queries with more are swept twice.
+# Steps of a query that most queries stay below; the others are swept again, with eight times the space.
 USUAL_STEPS = 64
 
 
@@ -137,6 +138,7 @@ def _problem(paths: Paths, labels: Labels, n_queries: int, metric: Metric, units
     stop = np.append(paths.stop, paths.unmoved_stop)
     # A score curve is s cos + z sin: the errors of s (relative to the scaled start) and of z (a unit vector) add up.
     scaled = np.ones(len(paths)) if paths.rotates else paths.length / paths.scale
+    # Ten times TIE keep rounding errors of ranges, and ties, on the safe side.
     error = float32_error(paths.start.shape[1]) * (scaled + 1.0) + 10 * TIE
     mover = np.searchsorted(paths.rows, labels.row)
     return Problem(
@@ -170,19 +172,19 @@ def _sweep_batch(problem: Problem, batch: _Batch, leaf: int) -> tuple[Ints, Floa
         fits = n_steps[todo] <= room
         written = (np.arange(room) < n_steps[todo][:, None]) & fits[:, None]
         parts.append((batch.first + np.repeat(todo, written.sum(axis=1)), phi[written], delta[written]))
-        todo, room = todo[~fits], int(n_steps.max())
+        todo, room = todo[~fits], 8 * room
     query, phi, delta = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return query, phi, delta, at_zero
 
 
-@njit(parallel=True, cache=True)
+@compiled(parallel=True)
 def _sweep_queries(problem, batch, todo, leaf, output):  # type: ignore[no-untyped-def]
     """Sweep some queries of a batch in parallel."""
     for t in prange(len(todo)):
         _sweep_one(problem, batch, todo[t], leaf, output, t)
 
 
-@njit(cache=True)
+@compiled()
 def _sweep_one(problem, batch, i, leaf, output, t):  # type: ignore[no-untyped-def]
     """Sweep query i of a batch; its steps go into row t of the output."""
     curves = first_candidates(problem, batch.first + i, batch.s32[i], batch.z32[i], batch.rows[i], batch.scores[i])
@@ -191,7 +193,7 @@ def _sweep_one(problem, batch, i, leaf, output, t):  # type: ignore[no-untyped-d
     )
 
 
-@njit(cache=True)
+@compiled()
 def sweep_query(problem, curves, query, leaf, phi, delta):  # type: ignore[no-untyped-def]
     """Write the angles at which the metric of a query changes into ``phi``, and the changes into ``delta``.
 
@@ -208,7 +210,7 @@ def sweep_query(problem, curves, query, leaf, phi, delta):  # type: ignore[no-un
         depth -= 1
         low, high, start, count = lows[depth], highs[depth], starts[depth], counts[depth]
         own = start + count
-        candidates, span = with_room(candidates, own + count), interval(low, high)
+        candidates, span = grown(candidates, own + count), interval(low, high)
         kept, ahead = prune(problem, curves, candidates[start:own], span, aheads[depth], candidates[own : own + count])
         if kept == 0:
             continue
@@ -228,7 +230,7 @@ def sweep_query(problem, curves, query, leaf, phi, delta):  # type: ignore[no-un
     return n_steps, at_zero
 
 
-@njit(cache=True)
+@compiled()
 def _score_exactly(problem, curves, candidates, query):  # type: ignore[no-untyped-def]
     """Replace float32 scores by exact ones."""
     for c in candidates:
@@ -239,7 +241,7 @@ def _score_exactly(problem, curves, candidates, query):  # type: ignore[no-untyp
             curves.exact[c] = True
 
 
-@njit(cache=True)
+@compiled()
 def _walk(problem, curves, leaf, ahead, span, phi, delta, n_steps):  # type: ignore[no-untyped-def]
     """Write the changes of the metric within a leaf into ``phi`` and ``delta``, from index ``n_steps`` on.
 
@@ -279,7 +281,7 @@ def _walk(problem, curves, leaf, ahead, span, phi, delta, n_steps):  # type: ign
     return n_steps, at_start
 
 
-@njit(cache=True)
+@compiled()
 def _rank_events(problem, curves, leaf, span, rank):  # type: ignore[no-untyped-def]
     """Return the angles at which the rank of a label changes, ascending, with the position of the label in the leaf,
     the change, and the number of these events.
@@ -301,9 +303,9 @@ def _rank_events(problem, curves, leaf, span, rank):  # type: ignore[no-untyped-
             pieces = compare(problem, curves, j, y, span, begins, ahead)
             rank[i] += ahead[0]
             angle, label, change = (
-                with_room(angle, n + PIECES),
-                with_room(label, n + PIECES),
-                with_room(change, n + PIECES),
+                grown(angle, n + PIECES),
+                grown(label, n + PIECES),
+                grown(change, n + PIECES),
             )
             for piece in range(1, pieces):
                 if ahead[piece] != ahead[piece - 1]:
@@ -313,7 +315,7 @@ def _rank_events(problem, curves, leaf, span, rank):  # type: ignore[no-untyped-
     return angle, label, change, n
 
 
-@njit(cache=True)
+@compiled()
 def _sort_by_angle(angle, label, change, n):  # type: ignore[no-untyped-def]
     """Sort n events in place (Shell's method, which compiles in a tenth of the time of ``np.argsort``)."""
     gap = n // 2
@@ -327,13 +329,13 @@ def _sort_by_angle(angle, label, change, n):  # type: ignore[no-untyped-def]
         gap = 1 if gap == 2 else gap * 5 // 11
 
 
-@njit(cache=True)
+@compiled()
 def _units(problem, label, rank):  # type: ignore[no-untyped-def]
     """Return what a label contributes to the metric at a rank, in units."""
     return np.int64(np.rint(problem.share[label] * problem.discount[rank]))
 
 
-@njit(cache=True)
+@compiled()
 def _best(problem, at_rank):  # type: ignore[no-untyped-def]
     """Return the value of the best rank that a label has. All labels have the same share."""
     for rank in range(1, problem.k + 1):

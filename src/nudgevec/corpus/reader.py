@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec import progress
-from nudgevec.arrays import Array, Floats, Ints
+from nudgevec.arrays import Array, Floats, Ints, as_matrix
 from nudgevec.core.exact import compilable, norms
 from nudgevec.core.scan import Block
 from nudgevec.corpus.arrays import ArrayCorpus
@@ -61,7 +61,9 @@ class Reader:
         for row, key in enumerate(self.all_ids):
             if key in row_of:
                 if row_of[key] >= 0:
-                    raise LabelError(f"document id {key!r} stands twice in the corpus, at rows {row_of[key]} and {row}")
+                    raise LabelError(
+                        f"document id {key!r} is not unique in the corpus: rows {row_of[key]} and {row} have it"
+                    )
                 row_of[key] = row
         rows = np.fromiter((row_of[key] for key in wanted), np.int64, len(wanted))
         missing = np.flatnonzero(rows < 0)
@@ -85,7 +87,7 @@ class Reader:
     def take(self, rows: Ints) -> Array:
         """Return a copy of the vectors of these rows, checked, in the type of the corpus.
 
-        Rows that the last pass over ``blocks`` skipped are at hand already if the corpus has no random access.
+        Rows that the last pass over ``blocks`` skipped are in memory if the corpus has no random access.
         """
         if len(rows) and all(row in self._skipped for row in rows.tolist()):
             vectors = np.stack([self._skipped[row] for row in rows.tolist()])
@@ -102,7 +104,8 @@ class Reader:
     def raw_blocks(self) -> Iterator[tuple[int, Array]]:
         """Yield all documents as (first row, vectors), and check that they come in the order of the ids."""
         first = 0
-        for ids, vectors in self.corpus.blocks():
+        for ids, block in self.corpus.blocks():
+            vectors = as_matrix(block, "documents")
             if vectors.ndim != 2 or vectors.shape != (len(ids), self.dim):
                 raise VectorError(
                     f"a block of {len(ids)} ids has vectors of shape {vectors.shape}, expected {self.dim} columns"
@@ -145,9 +148,11 @@ class Reader:
             bar.update(len(vectors))
 
     def _check(self, lengths: Floats, rows: Ints, cosine: bool) -> None:
-        bad = np.flatnonzero(np.isnan(lengths))
+        bad = np.flatnonzero(~np.isfinite(lengths))
         if len(bad):
-            raise VectorError(f"documents: {self.name(int(rows[bad[0]]))} holds NaN or infinity; remove or repair it")
+            where = self.name(int(rows[bad[0]]))
+            problem = "holds NaN or infinity" if np.isnan(lengths[bad[0]]) else "is too long for float64"
+            raise VectorError(f"documents: {where} {problem}; remove or repair it")
         zero = np.flatnonzero(lengths == 0)
         if cosine and len(zero):
             raise VectorError(

@@ -41,7 +41,9 @@ class Engine(Protocol):
 
 def check_engine(engine: str | Engine) -> None:
     """Raise OptionError for an engine that does not exist."""
-    if isinstance(engine, str) and engine != "auto" and engine not in ENGINES:
+    if isinstance(engine, Engine):
+        return
+    if not isinstance(engine, str) or (engine != "auto" and engine not in ENGINES):
         raise OptionError(f"unknown engine {engine!r}: use one of {', '.join(['auto', *ENGINES])}")
 
 

@@ -129,13 +129,24 @@ class TorchEngine:
 
     @contextmanager
     def _precision(self, *, tf32: bool) -> Iterator[None]:
-        """Allow or forbid TF32 products for a while."""
-        settings = self._torch.backends.cuda.matmul
-        before, settings.allow_tf32 = settings.allow_tf32, tf32
+        """Use TF32 products on a GPU, or full float32 precision, for a while."""
+        on_gpu = self.device.type == "cuda"
+        backend = self._torch.backends.cuda if on_gpu else self._torch.backends.mkldnn
+        settings = getattr(backend, "matmul", None)
+        name: str = "fp32_precision"
+        value: str | bool = "tf32" if tf32 and on_gpu else "ieee"
+        if not hasattr(settings, name):
+            # PyTorch before 2.9, where products on the CPU have full precision.
+            name, value = "allow_tf32", tf32
+        if not hasattr(settings, name):
+            yield
+            return
+        before = getattr(settings, name)
+        setattr(settings, name, value)
         try:
             yield
         finally:
-            settings.allow_tf32 = before
+            setattr(settings, name, before)
 
 
 def _tf32_error(dim: int) -> float:

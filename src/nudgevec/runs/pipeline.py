@@ -22,8 +22,9 @@ from nudgevec.arrays import Array
 from nudgevec.corpus import ArrayCorpus, Corpus
 from nudgevec.errors import LabelError, NudgeWarning, OptionError, VectorError
 from nudgevec.evaluation import Evaluation, compare_all
+from nudgevec.metrics import Metric
 from nudgevec.patch import Patch
-from nudgevec.search import Test
+from nudgevec.search import BeforeAfter
 from nudgevec.stores.compatibility import check_dot
 from nudgevec.text.collection import Collection
 from nudgevec.text.embedders import embed_collection
@@ -106,7 +107,7 @@ class Run:
         return self.tuner.patch_
 
     @property
-    def test(self) -> Test:
+    def test(self) -> BeforeAfter:
         """Quality on the test queries."""
         assert self.tuner.test_ is not None
         return self.tuner.test_
@@ -210,17 +211,29 @@ def prepare(
     return Prepared(collection, documents, queries, parts, embedder_name, n_dropped, settings)
 
 
-def fit(data: Prepared, method: str = "N", metric: str = "ndcg@10", *, engine: str = "auto", guard: float = 1.0) -> Run:
-    """Fit a tuner on the training queries, choose gamma on the validation queries, and measure on the test queries."""
+def make_tuner(method: str, metric: str, *, guard: float = 1.0, engine: str = "auto") -> Tuner:
+    """Return a tuner by the name of its method.
+
+    Raises
+    ------
+    OptionError
+        If an option is unknown or out of its range.
+    """
     if method not in METHODS:
         raise OptionError(f"unknown method {method!r}: use one of {', '.join(METHODS)}")
-    tuner = METHODS[method](metric, engine=engine, guard=guard)
+    tuner = METHODS[method](str(Metric.parse(metric)), guard=guard, engine=engine)
+    tuner.check_options()
+    return tuner
+
+
+def fit(data: Prepared, tuner: Tuner) -> Run:
+    """Fit a tuner on the training queries, choose gamma on the validation queries, and measure on the test queries."""
     similarity = data.collection.documents.similarity
     if similarity is not None and tuner.similarity == "dot":
-        check_dot(str(data.collection.source), similarity, method)
+        check_dot(str(data.collection.source), similarity, tuner.method)
     labelled = {name: (queries.vectors, queries.labels) for name, queries in data.queries.items()}
     tuner.fit(data.documents, labelled[TRAIN], labelled[VALIDATION], labelled[TEST])
-    return Run(data, tuner, {"method": method, "metric": metric, "guard": guard})
+    return Run(data, tuner, {"method": tuner.method, "metric": tuner.metric, "guard": tuner.guard})
 
 
 def score_facts(evaluation: Evaluation) -> dict[str, dict[str, float]]:
@@ -250,7 +263,7 @@ def _make_corpus(collection: Collection, vectors: Array | Corpus) -> tuple[Corpu
     return ArrayCorpus(vectors[rows], [ids[row] for row in rows.tolist()]), len(ids) - len(rows)
 
 
-def _test_facts(test: Test) -> dict[str, Any]:
+def _test_facts(test: BeforeAfter) -> dict[str, Any]:
     return {
         "before": score_facts(test.before),
         "after": score_facts(test.after),

@@ -8,7 +8,7 @@ from pathlib import Path
 from nudgevec.errors import OptionError
 from nudgevec.feedback.events import read_labelled_documents
 from nudgevec.runs import folder
-from nudgevec.runs.pipeline import Prepared, Run, fit, prepare
+from nudgevec.runs.pipeline import Prepared, Run, fit, make_tuner, prepare
 from nudgevec.text import readers
 
 
@@ -90,6 +90,7 @@ def tune(
     >>> run.test.after["mrr@3"].mean > run.test.before["mrr@3"].mean
     True
     """
+    tuner = make_tuner(method, metric, guard=guard, engine=engine)
     if out is not None:
         if not os.fspath(out):
             raise OptionError("out (--out) needs the name of a folder")
@@ -105,7 +106,7 @@ def tune(
         seed=seed,
         resplit=resplit,
     )
-    run = fit(prepared, method, metric, guard=guard, engine=engine)
+    run = fit(prepared, tuner)
     if out is not None:
         folder.save(run, Path(out), overwrite=overwrite)
     return run
