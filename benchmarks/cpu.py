@@ -90,13 +90,13 @@ def real_sets():
     yield "## Real data sets"
     yield ""
     yield "MiniLM vectors, at most 1,000 validation queries. Time of nudgevec over that of `nudge-ft` (its grid, for"
-    yield "recall@1) for the same method; best of 5 calls, medians of 5 pairs of processes."
+    yield f"recall@1) for the same method; best of 5 calls, medians of {PROCESSES} pairs of processes."
     yield ""
     yield "| data set | method | capped_recall@1 | ndcg@10 |"
     yield "|---|---|---|---|"
     for name, method in itertools.product(("nfcorpus", "scifact", "metatool"), "NM"):
         runs = {"capped_recall@1": [], "ndcg@10": []}
-        for _ in range(5):
+        for _ in range(PROCESSES):
             peer = measure(task="nudge-ft", method=method, repeat=5, name=name)
             for metric, measured in runs.items():
                 ours = measure(task="nudgevec", method=method, metric=metric, repeat=5, name=name)

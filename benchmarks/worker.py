@@ -49,8 +49,10 @@ def real(name):
     import corpora
 
     data = corpora.load(name)
-    parts = data.split(0, cap=1000)[:2]
-    train, validation = ((queries.astype(np.float32), [list(line) for line in labels]) for queries, labels in parts)
+    train, validation = (
+        (queries[:most].astype(np.float32), [list(rows) for rows in labels[:most]])
+        for (queries, labels), most in zip(data.split(0), (None, 1000), strict=False)
+    )
     return data.documents.astype(np.float32), train, validation
 
 
