@@ -9,9 +9,14 @@ all documents have nothing to do with them. On an interval of angles:
 3. The other labels lie in a window, between the least of their lower bounds (but not below T) and the largest of their
    upper bounds. A document that is always below the window is dropped. A document that is always above it is always
    ahead of all labels: it is counted, and dropped.
-4. This changes no rank up to k. A document that is always below all labels is never ahead of one. Suppose a document
-   below T is ahead of a label somewhere: then the k documents whose lower bounds reach T are ahead of that label as
-   well, and are kept or counted, so its rank is worse than k with and without the dropped document.
+4. This changes no rank up to k. Let y be one of these labels and j a dropped document. If j is always below the least
+   lower bound of the labels, it is never ahead of y. Otherwise j is always below T. Where it is ahead of y, y is below
+   T as well, and so the k documents whose lower bounds reach T are ahead of y: they are kept or counted, and the rank of
+   y is worse than k with and without j.
+
+A document within ``TIE`` below a label counts as ahead of it (``crossings``). The error bounds include ten times that,
+so all of this holds for ties too; and of the unmoved documents the best k + 1 are candidates, one more than k, because
+the last of the top k may be tied with the next.
 
 Keeping too many documents changes nothing at all, so bounds need not be tight. ``first_candidates`` applies this to the
 whole range of angles, and ``prune`` to one interval of a bisection.
@@ -101,20 +106,20 @@ def interval(low, high):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def first_candidates(problem, number, s32, z32, rows, scores):  # type: ignore[no-untyped-def]
-    """Return the candidates of a query on the whole range of angles.
+def first_candidates(problem, query, s32, z32, rows, scores):  # type: ignore[no-untyped-def]
+    """Return the candidates of query number ``query`` on the whole range of angles.
 
     ``s32`` and ``z32`` are its float32 scores of the movers; ``rows`` and ``scores`` are its best unmoved documents,
     with row -1 for none.
     """
-    m, n, first = len(s32), np.int64(0), problem.first_label[number]
-    size = len(rows) + problem.first_label[number + 1] - first
+    m, n, first = len(s32), np.int64(0), problem.first_label[query]
+    size = len(rows) + problem.first_label[query + 1] - first
     path, label = np.empty(size, np.int64), np.empty(size, np.int64)
     while n < len(rows) and rows[n] >= 0:
         path[n], label[n] = m, -1
         n += 1
     n_unmoved = n
-    for y in range(first, problem.first_label[number + 1]):
+    for y in range(first, problem.first_label[query + 1]):
         if problem.label_mover[y] >= 0:
             path[n], label[n] = problem.label_mover[y], y
             n += 1

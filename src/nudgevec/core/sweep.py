@@ -30,8 +30,8 @@ from nudgevec.metrics import Metric
 BATCH_SCORES = 1 << 22
 # Candidates that are cheaper to compare than to prune further.
 LEAF = 32
-# Bisecting is given up after so many bisections in a row that pruned less than a quarter of the candidates.
-PATIENCE = 4
+# Radians: narrower intervals are not bisected.
+NARROW = 1e-6
 # Intervals that can wait at a time.
 DEPTH = 256
 # Not the middle: in symmetric problems crossings lie at round angles.
@@ -204,8 +204,7 @@ def sweep_query(problem, curves, query, leaf, phi, delta):  # type: ignore[no-un
     # and ``ahead``, how many documents are ahead of all labels on it and not among the candidates.
     candidates = np.arange(2 * n + 64)
     lows, highs = np.zeros(DEPTH), np.full(DEPTH, problem.end)
-    starts, counts, aheads = np.zeros(DEPTH, np.int64), np.full(DEPTH, n), np.zeros(DEPTH, np.int64)
-    patiences, depth = np.full(DEPTH, PATIENCE), 1
+    starts, counts, aheads, depth = np.zeros(DEPTH, np.int64), np.full(DEPTH, n), np.zeros(DEPTH, np.int64), 1
     while depth:
         depth -= 1
         low, high, start, count = lows[depth], highs[depth], starts[depth], counts[depth]
@@ -214,20 +213,30 @@ def sweep_query(problem, curves, query, leaf, phi, delta):  # type: ignore[no-un
         kept, ahead = prune(problem, curves, candidates[start:own], span, aheads[depth], candidates[own : own + count])
         if kept == 0:
             continue
-        patience = patiences[depth] - 1 if 4 * kept > 3 * count else PATIENCE
-        if kept > leaf and patience > 0 and depth + 2 < DEPTH:
-            middle = low + BISECTION * (high - low)
-            lows[depth], highs[depth], lows[depth + 1], highs[depth + 1] = middle, high, low, middle
-            for half in range(depth, depth + 2):
-                starts[half], counts[half], aheads[half], patiences[half] = own, kept, ahead, patience
-            depth += 2
-            continue
-        left = candidates[own : own + kept]
+        left, middle = candidates[own : own + kept], low + BISECTION * (high - low)
+        if kept > leaf and high - low > NARROW and depth + 2 < DEPTH:
+            # Bisecting may not help, for example with many equal documents. Then few are pruned at a single angle, too.
+            if 4 * kept <= 3 * count or 2 * _count_at(problem, curves, left, middle, ahead) <= kept:
+                lows[depth], highs[depth], lows[depth + 1], highs[depth + 1] = middle, high, low, middle
+                for half in range(depth, depth + 2):
+                    starts[half], counts[half], aheads[half] = own, kept, ahead
+                depth += 2
+                continue
+            # Bounds are those of the single angle now.
+            kept, ahead = prune(problem, curves, left.copy(), span, ahead, left)
+            left = left[:kept]
         _score_exactly(problem, curves, left, query)
         n_steps, value = _walk(problem, curves, left, ahead, span, phi, delta, n_steps)
         if low == 0.0:
             at_zero = value
     return n_steps, at_zero
+
+
+@compiled()
+def _count_at(problem, curves, candidates, phi, ahead):  # type: ignore[no-untyped-def]
+    """Return how many candidates can matter at a single angle."""
+    kept, _ = prune(problem, curves, candidates, interval(phi, phi), ahead, np.empty(len(candidates), np.int64))
+    return kept
 
 
 @compiled()
