@@ -11,8 +11,8 @@ all documents have nothing to do with them. On an interval of angles:
    ahead of all labels: it is counted, and dropped.
 4. This changes no rank up to k. Let y be one of these labels and j a dropped document. If j is always below the least
    lower bound of the labels, it is never ahead of y. Otherwise j is always below T. Where it is ahead of y, y is below
-   T as well, and so the k documents whose lower bounds reach T are ahead of y: they are kept or counted, and the rank of
-   y is worse than k with and without j.
+   T as well. So the k documents whose lower bounds reach T are ahead of y: they are kept or counted, and the rank of y
+   is worse than k with and without j.
 
 A document within ``TIE`` below a label counts as ahead of it (``crossings``). The error bounds include ten times that,
 so all of this holds for ties too; and of the unmoved documents the best k + 1 are candidates, one more than k, because

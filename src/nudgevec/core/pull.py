@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
 
 from nudgevec.arrays import Array, Floats, Ints, Mask
 from nudgevec.core.compiling import compiled
@@ -49,11 +48,11 @@ def sum_pulls(labels: Labels, queries: Array) -> Pull:
     return Pull(rows, total, mass, np.diff(start), negative)
 
 
-@compiled(parallel=True)
+@compiled()
 def _sums(queries, query, weight, start):  # type: ignore[no-untyped-def]
     m = len(start) - 1
     total, mass = np.zeros((m, queries.shape[1])), np.empty(m)
-    for j in prange(m):
+    for j in range(m):
         mass[j] = _sum(queries, query[start[j] : start[j + 1]], weight[start[j] : start[j + 1]], total[j])
     return total, mass
 

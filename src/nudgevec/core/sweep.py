@@ -181,7 +181,8 @@ def _sweep_batch(problem: Problem, batch: _Batch, leaf: int) -> tuple[Ints, Floa
 def _sweep_queries(problem, batch, todo, leaf, output):  # type: ignore[no-untyped-def]
     """Sweep some queries of a batch in parallel."""
     for t in prange(len(todo)):
-        _sweep_one(problem, batch, todo[t], leaf, output, t)
+        # The index of a parallel loop has a type of its own, for which numba would compile everything again.
+        _sweep_one(problem, batch, todo[t], leaf, output, np.int64(t))
 
 
 @compiled()
