@@ -64,7 +64,7 @@ class _Notice(event.Listener):
         if not self.given and event.data["dispatcher"].py_func.__module__.startswith("nudgevec."):
             self.given = True
             often = "once after installation" if _folder() else "in every process, because no cache folder is writable"
-            log.warning("nudgevec: compiling the search loops (%s, about 20 seconds) ...", often)
+            log.warning("compiling the search loops of nudgevec (%s, about 20 seconds) ...", often)
 
     def on_end(self, event: event.Event) -> None:
         pass
