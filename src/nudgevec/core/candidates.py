@@ -100,13 +100,13 @@ class Interval(NamedTuple):
 
 
 @compiled()
-def interval(low, high):  # type: ignore[no-untyped-def]
+def interval(low, high):
     """Return the interval between two angles."""
     return Interval(low, high, math.cos(low), math.sin(low), math.cos(high), math.sin(high))
 
 
 @compiled()
-def first_candidates(problem, query, s32, z32, rows, scores):  # type: ignore[no-untyped-def]
+def first_candidates(problem, query, s32, z32, rows, scores):
     """Return the candidates of query number ``query`` on the whole range of angles.
 
     ``s32`` and ``z32`` are its float32 scores of the movers; ``rows`` and ``scores`` are its best unmoved documents,
@@ -127,8 +127,8 @@ def first_candidates(problem, query, s32, z32, rows, scores):  # type: ignore[no
             for c in range(n_unmoved):
                 if rows[c] == problem.label_row[y]:
                     label[c] = y
-    # Under NUDGE-M the scores of all documents grow alike with the angle, and only differences tell much. They are
-    # curves of the same family, because all documents have the same stop.
+    # Under NUDGE-M the scores of all documents grow alike with the angle, and only their differences separate them.
+    # These are curves of the same family, because all documents have the same stop.
     base_s = base_z = 0.0
     if problem.rays and n > n_unmoved:
         base_s, base_z = np.float64(s32[path[n - 1]]), np.float64(z32[path[n - 1]])
@@ -154,7 +154,7 @@ def first_candidates(problem, query, s32, z32, rows, scores):  # type: ignore[no
 
 
 @compiled()
-def _score_curves(path, label, s32, z32, scores, base_s, base_z):  # type: ignore[no-untyped-def]
+def _score_curves(path, label, s32, z32, scores, base_s, base_z):
     """Return the score curves of these documents; unmoved ones come first, in the order of ``scores``."""
     n, m = len(path), len(s32)
     s, z, exact = np.empty(n), np.zeros(n), np.empty(n, np.bool_)
@@ -168,7 +168,7 @@ def _score_curves(path, label, s32, z32, scores, base_s, base_z):  # type: ignor
 
 
 @compiled()
-def prune(problem, curves, parents, span, ahead, kept):  # type: ignore[no-untyped-def]
+def prune(problem, curves, parents, span, ahead, kept):
     """Write the candidates that can matter on an interval into ``kept``.
 
     ``ahead`` documents that are not among the ``parents`` are ahead of all labels. Returns the number of candidates
@@ -188,7 +188,7 @@ def prune(problem, curves, parents, span, ahead, kept):  # type: ignore[no-untyp
 
 
 @compiled()
-def _threshold(problem, curves, candidates, k, span):  # type: ignore[no-untyped-def]
+def _threshold(problem, curves, candidates, k, span):
     """Set the bounds of the candidates on an interval; return the k-th largest lower bound."""
     heap = np.full(k, -np.inf)
     for c in candidates:
@@ -202,7 +202,7 @@ def _threshold(problem, curves, candidates, k, span):  # type: ignore[no-untyped
 
 
 @compiled()
-def _label_window(curves, candidates, threshold):  # type: ignore[no-untyped-def]
+def _label_window(curves, candidates, threshold):
     """Return the bounds of all labels that may reach the threshold; (inf, -inf) if there are none."""
     lowest, highest = np.inf, -np.inf
     for c in candidates:
@@ -212,7 +212,7 @@ def _label_window(curves, candidates, threshold):  # type: ignore[no-untyped-def
 
 
 @compiled()
-def curve_range(s, z, stop, cos_stop, sin_stop, span):  # type: ignore[no-untyped-def]
+def curve_range(s, z, stop, cos_stop, sin_stop, span):
     """Return the smallest and largest value of the curve s cos + z sin on an interval.
 
     A sinusoid on less than half a turn has its extremes at the ends of the interval, except where its slope changes
@@ -235,7 +235,7 @@ def curve_range(s, z, stop, cos_stop, sin_stop, span):  # type: ignore[no-untype
 
 
 @compiled()
-def _replace_smallest(heap, value):  # type: ignore[no-untyped-def]
+def _replace_smallest(heap, value):
     """Replace the first entry of a binary heap, its smallest."""
     at = 0
     while True:
@@ -252,7 +252,7 @@ def _replace_smallest(heap, value):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def grown(array, size):  # type: ignore[no-untyped-def]
+def grown(array, size):
     """Return the array, or a copy with at least this size.
 
     Arrays start small: on some machines fresh memory takes longer than the work that is done in it.

@@ -20,7 +20,7 @@ PIECES = 9
 
 
 @compiled()
-def compare(problem, curves, j, y, span, begins, ahead):  # type: ignore[no-untyped-def]
+def compare(problem, curves, j, y, span, begins, ahead):
     """Divide an interval into pieces in each of which j is ahead of y, or is not; return how many there are.
 
     ``begins[p]`` is the angle where piece p begins, within (low, high] for p > 0. On each of three segments the lead
@@ -61,7 +61,7 @@ def compare(problem, curves, j, y, span, begins, ahead):  # type: ignore[no-unty
 
 
 @compiled()
-def _roots(a, b, c, left, right):  # type: ignore[no-untyped-def]
+def _roots(a, b, c, left, right):
     """Return the roots of a cos(phi) + b sin(phi) + c, ascending and clipped to [left, right].
 
     It is r cos(phi - psi) + c with r = hypot(a, b) and psi = atan2(b, a).

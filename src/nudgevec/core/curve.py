@@ -35,9 +35,9 @@ class Curve:
 
     def __call__(self, gamma: npt.ArrayLike) -> Any:
         """Return the value at one gamma or at many."""
-        asked = np.asarray(gamma, dtype=np.float64)
-        plateau = np.searchsorted(self.edges, asked, side="right") - 1
-        value = np.where(asked <= 0, self.at_zero, self.values[np.clip(plateau, 0, len(self.values) - 1)])
+        gammas = np.asarray(gamma, dtype=np.float64)
+        plateau = np.searchsorted(self.edges, gammas, side="right") - 1
+        value = np.where(gammas <= 0, self.at_zero, self.values[np.clip(plateau, 0, len(self.values) - 1)])
         return value if value.ndim else float(value)
 
     def __repr__(self) -> str:
@@ -70,7 +70,7 @@ class QueryCurves:
     """The metric of every query as a step function of gamma, all queries in one list.
 
     At ``gamma[e]`` the metric of query ``query[e]`` changes by ``change[e]``; the list is sorted by gamma. Queries are
-    numbered in the order of those that have a relevant label.
+    numbered 0, 1, ... in their order, without queries that have no relevant label.
 
     >>> curves = QueryCurves(np.array([0.5]), np.array([1]), np.array([0.25]), at_zero=np.array([0.0, 0.5]))
     >>> curves(0.7)

@@ -17,7 +17,7 @@ from nudgevec.core.compiling import compiled
 
 
 @compiled()
-def dot(a, b):  # type: ignore[no-untyped-def]
+def dot(a, b):
     """Return the inner product of two vectors in float64.
 
     Eight partial sums, because a single one would wait for every addition; the compiler may not reorder them.
@@ -40,7 +40,7 @@ def dot(a, b):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def norm(a):  # type: ignore[no-untyped-def]
+def norm(a):
     """Return the Euclidean length of a vector, also where its squares would underflow or overflow."""
     length = math.sqrt(dot(a, a))
     if 1e-140 < length < 1e140:
@@ -59,7 +59,7 @@ def norm(a):  # type: ignore[no-untyped-def]
 
 
 @compiled(parallel=True)
-def _norms(vectors):  # type: ignore[no-untyped-def]
+def _norms(vectors):
     lengths = np.empty(len(vectors))
     for i in prange(len(vectors)):
         lengths[i] = norm(vectors[i])

@@ -130,7 +130,7 @@ def rotations(pull: Pull, start: Array, name: Name) -> Paths:
 
 
 @compiled(parallel=True)
-def _tangents(start, total):  # type: ignore[no-untyped-def]
+def _tangents(start, total):
     m, d = start.shape
     direction, length, size, toward, away = np.empty((m, d)), np.empty(m), np.empty(m), np.empty(m), np.empty(m)
     for j in prange(m):
@@ -139,7 +139,7 @@ def _tangents(start, total):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def _tangent(start, total, direction):  # type: ignore[no-untyped-def]
+def _tangent(start, total, direction):
     """Write the unit tangent at a start toward its pull: the pull without its part along the start.
 
     Returns the lengths of both, the cosine of the angle between them, and its sine.

@@ -49,7 +49,7 @@ def sum_pulls(labels: Labels, queries: Array) -> Pull:
 
 
 @compiled()
-def _sums(queries, query, weight, start):  # type: ignore[no-untyped-def]
+def _sums(queries, query, weight, start):
     m = len(start) - 1
     total, mass = np.zeros((m, queries.shape[1])), np.empty(m)
     for j in range(m):
@@ -58,7 +58,7 @@ def _sums(queries, query, weight, start):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def _sum(queries, query, weight, total):  # type: ignore[no-untyped-def]
+def _sum(queries, query, weight, total):
     """Add the weighted queries to ``total``; return the sum of their lengths."""
     mass = 0.0
     for label in range(len(query)):

@@ -49,7 +49,7 @@ class Block(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """How to tell from float32 scores of the documents of a block which of them need exact ones."""
+    """How float32 scores of the documents of a block decide which of them need exact ones."""
 
     vectors: Singles
     scale: Singles
@@ -89,14 +89,14 @@ def top_k(blocks: Iterable[Block], queries: Floats, k: int, *, cosine: bool, flo
     if k == 0 or len(queries) == 0:
         return found
     floor = np.full(len(queries), -np.inf) if floor is None else floor
-    fast = queries.astype(np.float32)
+    queries32 = queries.astype(np.float32)
     # As many batches as keep all threads busy. Each calls the BLAS on its own, which must not start threads itself.
     threads = get_num_threads()
     rounds = -(-len(queries) // (QUERY_BATCH * threads))
     batch = -(-len(queries) // (rounds * threads))
     with _single_threaded_blas():
         for block in blocks:
-            _add_block(queries, fast, batch, block, filter_of(block, cosine), floor, found)
+            _add_block(queries, queries32, batch, block, filter_of(block, cosine), floor, found)
     sort(found)
     return found
 
@@ -153,20 +153,20 @@ def filter_of(block: Block, cosine: bool, more_error: float = 0.0) -> Filter:
 
 
 @compiled(parallel=True)
-def _add_block(queries, fast, batch, block, filtered, floor, found):  # type: ignore[no-untyped-def]
+def _add_block(queries, queries32, batch, block, filtered, floor, found):
     """Add the documents of a block to the lists of all queries, in batches."""
     for number in prange((len(queries) + batch - 1) // batch):
         part = slice(number * batch, min((number + 1) * batch, len(queries)))
         lists = TopK(found.rows[part], found.scores[part])
-        _add_to_batch(queries[part], fast[part], block, filtered, floor[part], lists)
+        _add_to_batch(queries[part], queries32[part], block, filtered, floor[part], lists)
 
 
 @compiled()
-def _add_to_batch(queries, fast, block, filtered, floor, found):  # type: ignore[no-untyped-def]
-    """Add the documents of a block to the lists of some queries. The lists are binary heaps with the worst first."""
+def _add_to_batch(queries, queries32, block, filtered, floor, found):
+    """Add the documents of a block to the lists of a batch of queries; these are binary heaps with the worst first."""
     for left in range(0, len(block.vectors), DOCUMENT_BLOCK):
         right = min(left + DOCUMENT_BLOCK, len(block.vectors))
-        scores = np.dot(fast, filtered.vectors[left:right].T)
+        scores = np.dot(queries32, filtered.vectors[left:right].T)
         for i in range(len(queries)):
             for first in range(left, right, GROUP):
                 last = min(first + GROUP, right)
@@ -182,7 +182,7 @@ def _add_to_batch(queries, fast, block, filtered, floor, found):  # type: ignore
 
 
 @compiled()
-def _count_candidates(scores, scale, error, threshold):  # type: ignore[no-untyped-def]
+def _count_candidates(scores, scale, error, threshold):
     """Return how many upper bounds of scores are not below the threshold; NaN (from infinities) is not below.
 
     A loop without exits over 32-bit numbers, which the compiler vectorises.
@@ -194,7 +194,7 @@ def _count_candidates(scores, scale, error, threshold):  # type: ignore[no-untyp
 
 
 @compiled(parallel=True)
-def add_pairs(queries, block, filtered, first, position, floor, found):  # type: ignore[no-untyped-def]
+def add_pairs(queries, block, filtered, first, position, floor, found):
     """Add documents of a block to the lists: ``position[first[i]:first[i + 1]]`` to that of query i."""
     for i in prange(len(queries)):
         for pair in range(first[i], first[i + 1]):
@@ -203,7 +203,7 @@ def add_pairs(queries, block, filtered, first, position, floor, found):  # type:
 
 
 @compiled()
-def add_pair(queries, block, filtered, i, j, floor, found):  # type: ignore[no-untyped-def]
+def add_pair(queries, block, filtered, i, j, floor, found):
     """Put document j of a block into the list of query i if its exact score is better than the worst there."""
     score, row = dot(queries[i], block.vectors[j]) / filtered.divisor[j], block.rows[j]
     if score >= floor[i] and _before(score, row, found.scores[i, 0], found.rows[i, 0]):
@@ -211,12 +211,12 @@ def add_pair(queries, block, filtered, i, j, floor, found):  # type: ignore[no-u
 
 
 @compiled()
-def _before(score, row, other_score, other_row):  # type: ignore[no-untyped-def]
+def _before(score, row, other_score, other_row):
     return score > other_score or (score == other_score and row < other_row)
 
 
 @compiled()
-def _replace_worst(found, i, size, score, row):  # type: ignore[no-untyped-def]
+def _replace_worst(found, i, size, score, row):
     """Replace the first entry of the heap of query i, of ``size`` entries, and restore its order."""
     at = 0
     while True:
@@ -236,14 +236,14 @@ def _replace_worst(found, i, size, score, row):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def sort(found):  # type: ignore[no-untyped-def]
+def sort(found):
     """Sort every heap in place, best first."""
     for i in range(len(found.rows)):
         _sort_heap(found, i)
 
 
 @compiled()
-def _sort_heap(found, i):  # type: ignore[no-untyped-def]
+def _sort_heap(found, i):
     """Sort a heap in place: its worst entry goes to the end of what is left, again and again."""
     for size in range(found.rows.shape[1] - 1, 0, -1):
         score, row = found.scores[i, size], found.rows[i, size]

@@ -62,7 +62,7 @@ class Steps(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """Some queries, from number ``first`` on."""
+    """A batch of queries, from number ``first`` on."""
 
     first: int
     queries: Floats
@@ -76,7 +76,7 @@ class _Batch(NamedTuple):
 
 
 class _Output(NamedTuple):
-    """The steps of some queries; of each query as many as there is room for."""
+    """The steps of a batch of queries, up to the capacity of a row for each."""
 
     phi: Floats
     delta: Ints
@@ -120,8 +120,8 @@ def metric_steps(
     size, parts = max(1, BATCH_SCORES // max(1, len(paths))), []
     for begin in range(0, len(queries), size):
         part = slice(begin, begin + size)
-        asked = queries[part].astype(np.float32)
-        s32, z32 = product(asked, start32), product(asked, direction32)
+        queries32 = queries[part].astype(np.float32)
+        s32, z32 = product(queries32, start32), product(queries32, direction32)
         batch = _Batch(begin, queries[part], s32, z32, unmoved.rows[part], unmoved_scores[part])
         parts.append(_sweep_batch(problem, batch, leaf))
     query, phi, delta, at_zero = (np.concatenate(columns) for columns in zip(*parts, strict=True))
@@ -163,30 +163,30 @@ def _problem(paths: Paths, labels: Labels, n_queries: int, metric: Metric, units
 
 
 def _sweep_batch(problem: Problem, batch: _Batch, leaf: int) -> tuple[Ints, Floats, Ints, Ints]:
-    """Return (query, phi, delta) of all steps of some queries, and their values at angle 0."""
-    n, room, parts = len(batch.queries), USUAL_STEPS, []
+    """Return (query, phi, delta) of all steps of a batch, and the values of its queries at angle 0."""
+    n, capacity, parts = len(batch.queries), USUAL_STEPS, []
     n_steps, at_zero, todo = np.zeros(n, np.int64), np.zeros(n, np.int64), np.arange(n)
     while len(todo):
-        phi, delta = np.empty((len(todo), room)), np.empty((len(todo), room), np.int64)
+        phi, delta = np.empty((len(todo), capacity)), np.empty((len(todo), capacity), np.int64)
         _sweep_queries(problem, batch, todo, leaf, _Output(phi, delta, n_steps, at_zero))
-        fits = n_steps[todo] <= room
-        written = (np.arange(room) < n_steps[todo][:, None]) & fits[:, None]
+        fits = n_steps[todo] <= capacity
+        written = (np.arange(capacity) < n_steps[todo][:, None]) & fits[:, None]
         parts.append((batch.first + np.repeat(todo, written.sum(axis=1)), phi[written], delta[written]))
-        todo, room = todo[~fits], 8 * room
+        todo, capacity = todo[~fits], 8 * capacity
     query, phi, delta = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return query, phi, delta, at_zero
 
 
 @compiled(parallel=True)
-def _sweep_queries(problem, batch, todo, leaf, output):  # type: ignore[no-untyped-def]
-    """Sweep some queries of a batch in parallel."""
+def _sweep_queries(problem, batch, todo, leaf, output):
+    """Sweep the queries ``todo`` of a batch in parallel."""
     for t in prange(len(todo)):
         # The index of a parallel loop has a type of its own, for which numba would compile everything again.
         _sweep_one(problem, batch, todo[t], leaf, output, np.int64(t))
 
 
 @compiled()
-def _sweep_one(problem, batch, i, leaf, output, t):  # type: ignore[no-untyped-def]
+def _sweep_one(problem, batch, i, leaf, output, t):
     """Sweep query i of a batch; its steps go into row t of the output."""
     curves = first_candidates(problem, batch.first + i, batch.s32[i], batch.z32[i], batch.rows[i], batch.scores[i])
     output.n_steps[i], output.at_zero[i] = sweep_query(
@@ -195,10 +195,10 @@ def _sweep_one(problem, batch, i, leaf, output, t):  # type: ignore[no-untyped-d
 
 
 @compiled()
-def sweep_query(problem, curves, query, leaf, phi, delta):  # type: ignore[no-untyped-def]
+def sweep_query(problem, curves, query, leaf, phi, delta):
     """Write the angles at which the metric of a query changes into ``phi``, and the changes into ``delta``.
 
-    Returns the number of steps, of which those that there is room for are written, and the value at angle 0.
+    Returns the number of steps, of which as many as fit are written, and the value at angle 0.
     """
     n, n_steps, at_zero = len(curves.s), np.int64(0), np.int64(0)
     # The intervals still to do. Each has candidates, a slice of ``candidates`` that two halves of an interval share,
@@ -234,14 +234,14 @@ def sweep_query(problem, curves, query, leaf, phi, delta):  # type: ignore[no-un
 
 
 @compiled()
-def _count_at(problem, curves, candidates, phi, ahead):  # type: ignore[no-untyped-def]
+def _count_at(problem, curves, candidates, phi, ahead):
     """Return how many candidates can matter at a single angle."""
     kept, _ = prune(problem, curves, candidates, interval(phi, phi), ahead, np.empty(len(candidates), np.int64))
     return kept
 
 
 @compiled()
-def _score_exactly(problem, curves, candidates, query):  # type: ignore[no-untyped-def]
+def _score_exactly(problem, curves, candidates, query):
     """Replace float32 scores by exact ones."""
     for c in candidates:
         if not curves.exact[c]:
@@ -252,7 +252,7 @@ def _score_exactly(problem, curves, candidates, query):  # type: ignore[no-untyp
 
 
 @compiled()
-def _walk(problem, curves, leaf, ahead, span, phi, delta, n_steps):  # type: ignore[no-untyped-def]
+def _walk(problem, curves, leaf, ahead, span, phi, delta, n_steps):
     """Write the changes of the metric within a leaf into ``phi`` and ``delta``, from index ``n_steps`` on.
 
     ``ahead`` documents that are not in the leaf are ahead of all labels. Returns the new number of steps, and the value
@@ -292,7 +292,7 @@ def _walk(problem, curves, leaf, ahead, span, phi, delta, n_steps):  # type: ign
 
 
 @compiled()
-def _rank_events(problem, curves, leaf, span, rank):  # type: ignore[no-untyped-def]
+def _rank_events(problem, curves, leaf, span, rank):
     """Return the angles at which the rank of a label changes, ascending, with the position of the label in the leaf,
     the change, and the number of these events.
 
@@ -326,7 +326,7 @@ def _rank_events(problem, curves, leaf, span, rank):  # type: ignore[no-untyped-
 
 
 @compiled()
-def _sort_by_angle(angle, label, change, n):  # type: ignore[no-untyped-def]
+def _sort_by_angle(angle, label, change, n):
     """Sort n events in place (Shell's method, which compiles in a tenth of the time of ``np.argsort``)."""
     gap = n // 2
     while gap:
@@ -340,13 +340,13 @@ def _sort_by_angle(angle, label, change, n):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def _units(problem, label, rank):  # type: ignore[no-untyped-def]
+def _units(problem, label, rank):
     """Return what a label contributes to the metric at a rank, in units."""
     return np.int64(np.rint(problem.share[label] * problem.discount[rank]))
 
 
 @compiled()
-def _best(problem, at_rank):  # type: ignore[no-untyped-def]
+def _best(problem, at_rank):
     """Return the value of the best rank that a label has. All labels have the same share."""
     for rank in range(1, problem.k + 1):
         if at_rank[rank]:

@@ -1,9 +1,9 @@
 """PyTorch: products and the filter run on the GPU, exact scores on the CPU.
 
-Blocks are copied to the device one after the other, the next one while the last one is worked on. On the device every
-document gets one more dimension, its error bound, and every query a 1 there: so one product gives upper bounds of all
-scores. A document is dropped where its upper bound is below a lower bound of the k-th best score. What is left, a few
-documents per query and block, comes back and gets the same exact score as everywhere.
+Blocks are copied to the device one after the other, the next one while the previous one is processed. On the device
+every document gets one more dimension, its error bound, and every query a 1 there: so one product gives upper bounds of
+all scores. A document is dropped where its upper bound is below a lower bound of the k-th best score. What is left, a
+few documents per query and block, comes back and gets the same exact score as everywhere.
 """
 
 from __future__ import annotations
@@ -72,17 +72,17 @@ class TorchEngine:
         if k == 0 or len(queries) == 0:
             return found
         floor = np.full(len(queries), -np.inf) if floor is None else floor
-        fast = self._bounded(self._put(single(queries)), self._torch.ones(len(queries), device=self.device))
+        queries32 = self._bounded(self._put(single(queries)), self._torch.ones(len(queries), device=self.device))
         rows = self.block_rows or max(256, self._products // len(queries))
         with self._precision(tf32=True):
             for part in self._copied(_parts(blocks, rows), cosine):
-                first, position = self._candidates(fast, part, k, np.maximum(floor, found.scores[:, 0]))
+                first, position = self._candidates(queries32, part, k, np.maximum(floor, found.scores[:, 0]))
                 add_pairs(queries, part.block, part.filtered, first, position, floor, found)
         sort(found)
         return found
 
     def _copied(self, blocks: Iterator[Block], cosine: bool) -> Iterator[_OnDevice]:
-        """Copy blocks to the device, each while the one before is worked on."""
+        """Copy blocks to the device, each while the previous one is processed."""
         waiting = None
         for block in blocks:
             filtered = filter_of(block, cosine, _tf32_error(block.vectors.shape[1]))
@@ -156,7 +156,7 @@ def _tf32_error(dim: int) -> float:
 
 
 def _parts(blocks: Iterable[Block], rows: int) -> Iterator[Block]:
-    """Divide blocks into equal parts of at most so many rows."""
+    """Divide blocks into equal parts of at most ``rows`` rows."""
     for block in blocks:
         n_parts = -(-len(block.vectors) // rows)
         size = -(-len(block.vectors) // max(1, n_parts))
