@@ -81,6 +81,10 @@ def test_no_modules_import_each_other_in_a_circle():
     list(TopologicalSorter(graph).static_order())
 
 
+# Functions that may have more than seven parameters, and the reason.
+MORE_PARAMETERS = {"_walk": "a leaf is a slice of the candidates on an interval, and its steps go into two arrays"}
+
+
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_functions_are_small(path):
     """At most 60 lines of code (the documentation apart) and 7 parameters (those by keyword only apart)."""
@@ -90,8 +94,8 @@ def test_functions_are_small(path):
             lines = body[-1].end_lineno - body[0].lineno + 1 if body else 0
             parameters = [argument.arg for argument in node.args.args if argument.arg not in ("self", "cls")]
             assert lines <= 60, f"{path.name}: {node.name} has {lines} lines"
-            reason = "parameters" in (ast.get_docstring(node) or "") and len(parameters) <= 8
-            assert len(parameters) <= 7 or reason, f"{path.name}: {node.name} has {len(parameters)} parameters"
+            most = 8 if node.name in MORE_PARAMETERS else 7
+            assert len(parameters) <= most, f"{path.name}: {node.name} has {len(parameters)} parameters"
 
 
 FIT = """

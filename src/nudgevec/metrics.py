@@ -30,7 +30,10 @@ USUAL = ("ndcg@10", "recall@10", "mrr@10", "success@1")
 
 @dataclass(frozen=True)
 class Definition:
-    """How a metric is computed; register one under a name in ``METRICS`` (entry points ``nudgevec.metrics``)."""
+    """How a metric is computed; register one under a name in ``METRICS`` (entry points ``nudgevec.metrics``).
+
+    Discounts must not increase with the rank, and the value of a query must lie between 0 and 1.
+    """
 
     discount: Callable[[Floats], Floats]
     """The value of every rank up to k."""

@@ -53,7 +53,7 @@ class Patch:
     validation : dict
         Mean metric "before" and "after" on the validation queries, and the evidence for the step.
     counts : dict
-        Numbers of documents, queries and labels, and of those that were used.
+        Numbers of documents, of queries and labels given, and of queries used.
     curve : Curve, optional
         The metric as a function of gamma.
 

@@ -1,4 +1,4 @@
-"""Names of metrics, stores, embedders and engines, with those that other packages add.
+"""Names of metrics, stores, embedders and engines, built in or added by other packages.
 
 A package adds its own by an entry point in the group ``nudgevec.metrics``, ``nudgevec.stores``, ``nudgevec.embedders``
 or ``nudgevec.engines``.

@@ -64,7 +64,7 @@ class Search:
     reader : Reader
         All documents.
     labelled : array of int
-        Rows of the documents with a training label, ascending: those that may move.
+        Rows of the documents with a training label, ascending: the documents that may move.
     cosine : bool
         Divide scores by the lengths of the documents.
     engine : str or Engine
@@ -102,7 +102,9 @@ class Search:
         far = unmoved.rows[(unmoved.rows >= 0) & (np.abs(unmoved.scores) > 1e15 * paths.scale)]
         if len(far) and not paths.rotates:
             where = self.reader.name(int(far[0]))
-            raise VectorError(f"documents: {where} is 1e15 times as long as those that move; rescale the vectors")
+            raise VectorError(
+                f"documents: {where} is 1e15 times as long as the documents that move; rescale the vectors"
+            )
         metric = metric.limited(self.reader.rows)
         return metric_steps(paths, queries.vectors, queries.relevant, metric, unmoved, self.engine.scores)
 

@@ -80,7 +80,7 @@ class Tuner(Estimator, ABC):
         ----------
         documents : array of shape (n, d), or Corpus
             Document vectors in float16, float32 or float64, in memory or memory-mapped; or a corpus with ids. They are
-            not changed, and read once.
+            not changed. One pass over them finds what validation and test queries need.
         train : (query vectors, labels)
             Labels have one entry per query: a list of rows (ids where the corpus has ids), a dict row -> grade, or a
             single row; or they are a matrix of grades of shape (queries, documents). Negative grades push documents
@@ -97,7 +97,7 @@ class Tuner(Estimator, ABC):
         Raises
         ------
         VectorError
-            If vectors are not finite, have no direction, or differ in their dimensions.
+            If vectors that are read are not finite, have no direction, or differ in their dimensions.
         LabelError
             If labels refer to documents that are not there, or there are none.
         OptionError
@@ -154,7 +154,20 @@ class Tuner(Estimator, ABC):
     def transform(self, documents: Corpus | npt.ArrayLike) -> Any:
         """Return a copy of the documents with the patch applied; unmoved rows are bit-identical.
 
-        Returns an array for an array, and an ``ArrayCorpus`` with the same ids for a corpus with ids.
+        Parameters
+        ----------
+        documents : array of shape (n, d), or Corpus
+            The documents of ``fit``.
+
+        Returns
+        -------
+        array or ArrayCorpus
+            An array for an array; for a corpus with ids, an ``ArrayCorpus`` with the same ids.
+
+        Raises
+        ------
+        PatchError
+            If the documents have other vectors than those of ``fit``.
         """
         return self.patch_.apply(documents)
 

@@ -19,11 +19,20 @@ SAME_ANGLE = 1e-12
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Curve:
-    """A step function of gamma: ``values[i]`` holds for gamma strictly between ``edges[i]`` and ``edges[i + 1]``.
+    """The mean metric as a step function of gamma. Call it with one gamma or an array of them.
 
-    ``edges[0]`` is 0 and the last edge is the largest gamma there is (4 for NUDGE-N, infinity for
-    NUDGE-M). ``at_zero`` is the value at gamma = 0 itself, before anything moves.
+    Attributes
+    ----------
+    edges : array of shape (p + 1,)
+        Ends of the plateaus, ascending. The first is 0; the last is the largest gamma there is, 4 for NUDGE-N and
+        infinity for NUDGE-M.
+    values : array of shape (p,)
+        ``values[i]`` holds for gamma strictly between ``edges[i]`` and ``edges[i + 1]``.
+    at_zero : float
+        The value at gamma = 0, before anything moves.
 
+    Examples
+    --------
     >>> curve = Curve(np.array([0.0, 0.5, 4.0]), np.array([0.25, 0.75]), at_zero=0.25)
     >>> curve(0.7)
     0.75
@@ -51,27 +60,45 @@ class Curve:
 
 @dataclass(frozen=True)
 class Choice:
-    """Which step was chosen, and why."""
+    """The chosen step, and the evidence for it.
+
+    Attributes
+    ----------
+    gamma : float
+        0 if nothing is to move.
+    plateau : (float, float)
+        The gammas between which the metric has the chosen value.
+    before, after : float
+        Mean validation metric at gamma = 0 and at the chosen gamma.
+    evidence : float
+        Gain of the best plateau over gamma = 0, in standard deviations of chance.
+    best_gamma : float
+        Gamma of the best plateau, even if the guard refused it.
+    """
 
     gamma: float
     plateau: tuple[float, float]
-    """The gammas between which the metric has the chosen value."""
     before: float
     after: float
-    """Mean validation metric at gamma = 0 and at the chosen gamma."""
     evidence: float
-    """Gain of the best plateau over gamma = 0, in standard deviations of chance (see ``choose``)."""
     best_gamma: float
-    """Gamma of the best plateau, also when the guard refused to go there."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class QueryCurves:
-    """The metric of every query as a step function of gamma, all queries in one list.
+    """The metric of every query as a step function of gamma. Call it with a gamma.
 
-    At ``gamma[e]`` the metric of query ``query[e]`` changes by ``change[e]``; the list is sorted by gamma. Queries are
-    numbered 0, 1, ... in their order, without queries that have no relevant label.
+    Queries are numbered 0, 1, ... in their order, without queries that have no relevant label.
 
+    Attributes
+    ----------
+    gamma, query, change : arrays of shape (e,)
+        At ``gamma[i]`` the metric of query ``query[i]`` changes by ``change[i]``; sorted by gamma.
+    at_zero : array of shape (q,)
+        The metric of each query at gamma = 0.
+
+    Examples
+    --------
     >>> curves = QueryCurves(np.array([0.5]), np.array([1]), np.array([0.25]), at_zero=np.array([0.0, 0.5]))
     >>> curves(0.7)
     array([0.  , 0.75])
@@ -81,7 +108,6 @@ class QueryCurves:
     query: Ints
     change: Floats
     at_zero: Floats
-    """The metric of each query at gamma = 0."""
 
     def __call__(self, gamma: float) -> Floats:
         """Return the metric of every query at a gamma."""

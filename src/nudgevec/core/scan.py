@@ -244,7 +244,7 @@ def sort(found):
 
 @compiled()
 def _sort_heap(found, i):
-    """Sort a heap in place: its worst entry goes to the end of what is left, again and again."""
+    """Sort a heap in place: move its worst entry to the end of the unsorted part until nothing is left."""
     for size in range(found.rows.shape[1] - 1, 0, -1):
         score, row = found.scores[i, size], found.rows[i, size]
         found.scores[i, size], found.rows[i, size] = found.scores[i, 0], found.rows[i, 0]

@@ -256,7 +256,7 @@ def _walk(problem, curves, leaf, ahead, span, phi, delta, n_steps):
     """Write the changes of the metric within a leaf into ``phi`` and ``delta``, from index ``n_steps`` on.
 
     ``ahead`` documents that are not in the leaf are ahead of all labels. Returns the new number of steps, and the value
-    where the leaf begins. (Eight parameters: a leaf is a slice of the candidates on an interval.)
+    where the leaf begins.
     """
     rank = np.full(len(leaf), 1 + ahead)
     angle, event_label, change, n_events = _rank_events(problem, curves, leaf, span, rank)

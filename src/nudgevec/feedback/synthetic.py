@@ -140,7 +140,7 @@ def synthesize(
     embed: Callable[[list[str]], Array],
     rows: Sequence[int],
 ) -> Outcome:
-    """Request queries for some documents, and log those that pass the round trip.
+    """Request queries for some documents, and log the queries that pass the round trip.
 
     Parameters
     ----------

@@ -249,7 +249,7 @@ def warn_dropped(count: int, kind: str) -> None:
 
 
 def _make_corpus(collection: Collection, vectors: Array | Corpus) -> tuple[Corpus, int]:
-    """Return the documents that have a direction, and the number of those that have none."""
+    """Return the documents that have a direction, and the number of documents without one."""
     if isinstance(vectors, Corpus):
         return vectors, 0
     ids = list(collection.documents.ids)

@@ -90,7 +90,7 @@ class Backend(ABC):
 
     @abstractmethod
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        """Yield the vectors of these documents in blocks, in any order, without those that do not exist."""
+        """Yield the vectors of these documents in blocks, in any order; ids that do not exist are skipped."""
 
     @abstractmethod
     def search(self, query: Array, k: int) -> list[Hashable]:
@@ -176,7 +176,7 @@ class Backend(ABC):
         return np.stack([vectors[key] for key in ids])
 
     def fetch_dict(self, ids: Sequence[Hashable]) -> dict[Hashable, Array]:
-        """Return the vectors of these documents by id, without those that do not exist."""
+        """Return the vectors of these documents by id; ids that do not exist are skipped."""
         vectors: dict[Hashable, Array] = {}
         for keys, rows in self.fetch(ids):
             vectors.update(zip(keys, rows, strict=True))
@@ -188,7 +188,7 @@ class Backend(ABC):
             yield ids[batch], self.take(ids[batch])
 
     def positions_unchanged(self, ids: Sequence[Any], old: Array) -> list[int]:
-        """Read these documents, and return the positions of those that have the old vectors."""
+        """Read these documents, and return the positions of the documents that have the old vectors."""
         current = self.fetch_dict(ids)
         positions = [position for position, key in enumerate(ids) if key in current]
         if not positions:

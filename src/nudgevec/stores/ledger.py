@@ -137,7 +137,7 @@ class RowStates:
     missing: Ints
 
     def status(self, ledger: Ledger, *, is_applied: bool = True) -> Status:
-        """Return the numbers of rows, and the ids of those that others have changed or removed."""
+        """Return the numbers of rows, and the ids of rows that others have changed or removed."""
         changed, missing = (
             tuple(ledger.ids[position] for position in positions.tolist()) for positions in (self.changed, self.missing)
         )

@@ -1,6 +1,6 @@
 """Stores without transactions over many rows: vectors are written in batches.
 
-Right before a batch is written, its rows are read once more, and those that others have changed or removed in the
+Right before a batch is written, its rows are read once more, and rows that others have changed or removed in the
 meantime are left as they are. The milliseconds between this read and the write cannot be closed in these stores.
 """
 

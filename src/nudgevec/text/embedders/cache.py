@@ -58,7 +58,7 @@ class Cache:
     def get_or_embed(
         self, items: Sequence[Item], embed: Callable[[Sequence[Item]], Array], batch_size: int, task: str
     ) -> Array:
-        """Return the vectors of texts or image files; those that are not cached are embedded, each of them once."""
+        """Return the vectors of texts or image files; texts that are not cached are embedded, each once."""
         keys = [_key(item) for item in items]
         vectors = self._read(set(keys))
         missing = list({key: item for key, item in zip(keys, items, strict=True) if key not in vectors}.items())
