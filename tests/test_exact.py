@@ -78,7 +78,7 @@ def step_by_step(method, problem, metric, leaf):
     vectors = np.ascontiguousarray(problem.documents)
     block = Block(np.arange(reader.rows), vectors, norms(vectors), np.isin(np.arange(reader.rows), stays))
     unmoved = top_k([block], queries, metric.k + 1, cosine=method is NudgeN)
-    return curve_of(metric_steps(paths, queries, relevant, metric, unmoved, leaf=leaf), paths)
+    return curve_of(metric_steps(paths, queries, relevant, metric, unmoved, leaf_size=leaf), paths)
 
 
 def check(method, move, problem, metric, where):

@@ -69,8 +69,8 @@ class Problem(NamedTuple):
     """Only the best-ranked label of a query counts."""
 
 
-class Candidates(NamedTuple):
-    """The documents that can matter for a query, with their score curves s cos(phi) + z sin(phi)."""
+class ScoreCurves(NamedTuple):
+    """The score curves s cos(phi) + z sin(phi) of the documents that can matter for a query, its candidates."""
 
     path: Ints
     """The index of the document among the movers, or m if it does not move."""
@@ -107,7 +107,7 @@ def interval(low, high):
 
 @compiled()
 def first_candidates(problem, query, s32, z32, rows, scores):
-    """Return the candidates of query number ``query`` on the whole range of angles.
+    """Return the score curves of the candidates of query number ``query`` on the whole range of angles.
 
     ``s32`` and ``z32`` are its float32 scores of the movers; ``rows`` and ``scores`` are its best unmoved documents,
     with row -1 for none.
@@ -164,7 +164,7 @@ def _score_curves(path, label, s32, z32, scores, base_s, base_z):
             s[c] = scores[c]
         else:
             s[c], z[c] = s32[path[c]], z32[path[c]]
-    return Candidates(path, label, s, z, exact, np.empty(n), np.empty(n), base_s, base_z)
+    return ScoreCurves(path, label, s, z, exact, np.empty(n), np.empty(n), base_s, base_z)
 
 
 @compiled()

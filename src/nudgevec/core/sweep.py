@@ -92,7 +92,7 @@ def metric_steps(
     unmoved: TopK,
     product: Callable[[Singles, Singles], Singles] = scores,
     *,
-    leaf: int = LEAF,
+    leaf_size: int = LEAF,
 ) -> Steps:
     """Return the metric of every query as a step function.
 
@@ -110,7 +110,7 @@ def metric_steps(
         The best ``metric.k + 1`` or more unmoved documents of every query.
     product : callable
         Returns the float32 inner products of queries and vectors.
-    leaf : int
+    leaf_size : int
         How many candidates are compared rather than pruned further. The result does not depend on it.
     """
     bits = unit_bits(len(queries))
@@ -123,7 +123,7 @@ def metric_steps(
         queries32 = queries[part].astype(np.float32)
         s32, z32 = product(queries32, start32), product(queries32, direction32)
         batch = _Batch(begin, queries[part], s32, z32, unmoved.rows[part], unmoved_scores[part])
-        parts.append(_sweep_batch(problem, batch, leaf))
+        parts.append(_sweep_batch(problem, batch, leaf_size))
     query, phi, delta, at_zero = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.lexsort((query, phi))
     return Steps(phi[order], query[order], delta[order], at_zero, 2.0**-bits)
@@ -162,13 +162,13 @@ def _problem(paths: Paths, labels: Labels, n_queries: int, metric: Metric, units
     )
 
 
-def _sweep_batch(problem: Problem, batch: _Batch, leaf: int) -> tuple[Ints, Floats, Ints, Ints]:
+def _sweep_batch(problem: Problem, batch: _Batch, leaf_size: int) -> tuple[Ints, Floats, Ints, Ints]:
     """Return (query, phi, delta) of all steps of a batch, and the values of its queries at angle 0."""
     n, capacity, parts = len(batch.queries), USUAL_STEPS, []
     n_steps, at_zero, todo = np.zeros(n, np.int64), np.zeros(n, np.int64), np.arange(n)
     while len(todo):
         phi, delta = np.empty((len(todo), capacity)), np.empty((len(todo), capacity), np.int64)
-        _sweep_queries(problem, batch, todo, leaf, _Output(phi, delta, n_steps, at_zero))
+        _sweep_queries(problem, batch, todo, leaf_size, _Output(phi, delta, n_steps, at_zero))
         fits = n_steps[todo] <= capacity
         written = (np.arange(capacity) < n_steps[todo][:, None]) & fits[:, None]
         parts.append((batch.first + np.repeat(todo, written.sum(axis=1)), phi[written], delta[written]))
@@ -178,24 +178,24 @@ def _sweep_batch(problem: Problem, batch: _Batch, leaf: int) -> tuple[Ints, Floa
 
 
 @compiled(parallel=True)
-def _sweep_queries(problem, batch, todo, leaf, output):
+def _sweep_queries(problem, batch, todo, leaf_size, output):
     """Sweep the queries ``todo`` of a batch in parallel."""
     for t in prange(len(todo)):
         # The index of a parallel loop has a type of its own, for which numba would compile everything again.
-        _sweep_one(problem, batch, todo[t], leaf, output, np.int64(t))
+        _sweep_one(problem, batch, todo[t], leaf_size, output, np.int64(t))
 
 
 @compiled()
-def _sweep_one(problem, batch, i, leaf, output, t):
+def _sweep_one(problem, batch, i, leaf_size, output, t):
     """Sweep query i of a batch; its steps go into row t of the output."""
     curves = first_candidates(problem, batch.first + i, batch.s32[i], batch.z32[i], batch.rows[i], batch.scores[i])
     output.n_steps[i], output.at_zero[i] = sweep_query(
-        problem, curves, batch.queries[i], leaf, output.phi[t], output.delta[t]
+        problem, curves, batch.queries[i], leaf_size, output.phi[t], output.delta[t]
     )
 
 
 @compiled()
-def sweep_query(problem, curves, query, leaf, phi, delta):
+def sweep_query(problem, curves, query, leaf_size, phi, delta):
     """Write the angles at which the metric of a query changes into ``phi``, and the changes into ``delta``.
 
     Returns the number of steps, of which as many as fit are written, and the value at angle 0.
@@ -215,7 +215,7 @@ def sweep_query(problem, curves, query, leaf, phi, delta):
         if kept == 0:
             continue
         left, middle = candidates[own : own + kept], low + BISECTION * (high - low)
-        if kept > leaf and high - low > NARROW and depth + 2 < DEPTH:
+        if kept > leaf_size and high - low > NARROW and depth + 2 < DEPTH:
             # Bisecting may not help, for example with many equal documents. Then few are pruned at a single angle, too.
             if 4 * kept <= 3 * count or 2 * _count_at(problem, curves, left, middle, ahead) <= kept:
                 lows[depth], highs[depth], lows[depth + 1], highs[depth + 1] = middle, high, low, middle
