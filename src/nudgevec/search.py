@@ -1,7 +1,7 @@
 """All searching that a fit does, with one pass over the documents.
 
-Documents without a training label never move. Their best for every query are found once (``Search.scan``), and are
-merged with the scores of the labelled documents, moved or not.
+Documents without a training label never move. The best of them for every query are found once, and are merged with the
+labelled documents, moved or not.
 """
 
 from __future__ import annotations
@@ -65,30 +65,45 @@ class Search:
         All documents.
     labelled : array of int
         Rows of the documents with a training label, ascending: the documents that may move.
+    groups : sequence of Queries or None
+        Queries to search for.
+    k : int
+        How many documents to find for each query.
     cosine : bool
         Divide scores by the lengths of the documents.
     engine : str or Engine
+
+    Attributes
+    ----------
+    found : list of TopK
+        The best documents without training labels, for the queries of each group.
+    vectors : array
+        The vectors of the labelled documents.
     """
 
-    def __init__(self, reader: Reader, labelled: Ints, cosine: bool, engine: str | Engine) -> None:
-        self.reader, self.labelled, self.cosine, self.engine_option = reader, labelled, cosine, engine
-
-    def scan(self, groups: Sequence[Queries | None], k: int) -> list[TopK]:
-        """Find the k best documents without training labels for the queries of every group, in one pass."""
-        self.k = min(k, self.reader.rows)
+    def __init__(
+        self,
+        reader: Reader,
+        labelled: Ints,
+        groups: Sequence[Queries | None],
+        k: int,
+        *,
+        cosine: bool,
+        engine: str | Engine,
+    ) -> None:
+        self.reader, self.labelled, self.cosine = reader, labelled, cosine
+        self.k = min(k, reader.rows)
         sizes = [0 if group is None else len(group.vectors) for group in groups]
-        queries = np.concatenate(
-            [np.empty((0, self.reader.dim)), *(group.vectors for group in groups if group is not None)]
-        )
-        self.engine = pick(self.engine_option, float(len(queries)) * self.reader.rows * self.reader.dim)
-        found = empty_top_k(0, self.k)
+        queries = np.concatenate([np.empty((0, reader.dim)), *(group.vectors for group in groups if group is not None)])
+        self.engine = pick(engine, float(len(queries)) * reader.rows * reader.dim)
+        best = empty_top_k(0, self.k)
         if len(queries):
-            blocks = self.reader.blocks(self.labelled, cosine=self.cosine)
-            found = self.engine.top_k(blocks, queries, self.k, cosine=self.cosine)
-        self.vectors = self.reader.take(self.labelled)
+            best = self.engine.top_k(reader.blocks(labelled, cosine=cosine), queries, self.k, cosine=cosine)
+        # The scan keeps the vectors of labelled documents where the corpus has no random access.
+        self.vectors = reader.take(labelled)
         ends = np.cumsum(sizes)
-        return [
-            TopK(found.rows[end - n : end], found.scores[end - n : end]) for end, n in zip(ends, sizes, strict=True)
+        self.found = [
+            TopK(best.rows[end - n : end], best.scores[end - n : end]) for end, n in zip(ends, sizes, strict=True)
         ]
 
     def vectors_of(self, rows: Ints) -> Array:

@@ -128,10 +128,11 @@ class Tuner(Estimator, ABC):
             both = np.concatenate([queries.astype(np.float64), held_queries])
             last_pull = sum_pulls(labels.joined(held_labels), both)
 
-        search = Search(reader, last_pull.rows, self._rotates, self.engine)
         swept = held_out if self.gamma is None else None
         k = metric.k if tested is None else max(each.k for each in reported_metrics(metric))
-        found, found_test = search.scan([swept, tested], k + 1)
+        # One more than k: a tie with the last of the top k decides whether a label is among them.
+        search = Search(reader, last_pull.rows, [swept, tested], k + 1, cosine=self._rotates, engine=self.engine)
+        found, found_test = search.found
         paths = last_paths = self._paths(first_pull, search.vectors_of(first_pull.rows), reader.name)
         if self.refit:
             last_paths = self._paths(last_pull, search.vectors, reader.name)
