@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import sys
 import warnings
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show an emoji shows a "?"
+    _show_log_messages()
     from nudgevec import progress
     from nudgevec.errors import NudgeError, NudgeWarning
 
@@ -52,6 +54,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"nudgevec: {address}: {address.hide_password(error_text(error))}", file=sys.stderr)
         return 1
     return 0
+
+
+def _show_log_messages() -> None:
+    """Print log messages of nudgevec to stderr in one form, whatever other libraries do to the root logger."""
+    logger = logging.getLogger("nudgevec")
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("nudgevec: %(message)s"))
+        logger.addHandler(handler)
+    logger.propagate = False
 
 
 def _print_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
