@@ -135,22 +135,20 @@ def first_candidates(problem, query, s32, z32, rows, scores):
     known, whole = np.arange(n), interval(0.0, problem.end)
     curves = _score_curves(path[:n], label[:n], s32, z32, scores, base_s, base_z)
     lowest, _ = _label_window(curves, known, _threshold(problem, curves, known, problem.k, whole))
-    # The labels among the movers are in the same order as the movers.
-    next_label, n_known = n_unmoved, n
+    reaches = np.empty(m, np.bool_)
     for j in range(m):
-        if next_label < n_known and path[next_label] == j:
-            next_label += 1
-            continue
         s, z, low = s32[j] - base_s, z32[j] - base_z, lowest - problem.error[j]
         # The amplitude of a curve bounds it, and takes a tenth of the time of the exact range.
-        if low > 0 and s * s + z * z < low * low:
-            continue
-        _, upper = curve_range(s, z, problem.stop[j], problem.cos_stop[j], problem.sin_stop[j], whole)
-        if upper >= low:
-            path, label = grown(path, n + 1), grown(label, n + 1)
-            path[n], label[n] = j, -1
-            n += 1
-    return _score_curves(path[:n], label[:n], s32, z32, scores, base_s, base_z)
+        out_of_reach = low > 0 and s * s + z * z < low * low
+        if not out_of_reach:
+            _, upper = curve_range(s, z, problem.stop[j], problem.cos_stop[j], problem.sin_stop[j], whole)
+            out_of_reach = upper < low
+        reaches[j] = not out_of_reach
+    for c in range(n_unmoved, n):
+        reaches[path[c]] = False
+    others = np.flatnonzero(reaches)
+    path, label = np.append(path[:n], others), np.append(label[:n], np.full(len(others), -1))
+    return _score_curves(path, label, s32, z32, scores, base_s, base_z)
 
 
 @compiled()

@@ -151,7 +151,8 @@ def _problem(paths: Paths, labels: Labels, n_queries: int, metric: Metric, units
         sin_stop=np.sin(stop),
         error=np.append(error, 10 * TIE),
         rays=not paths.rotates,
-        end=paths.end,
+        # Nothing changes beyond the last stop.
+        end=paths.last_stop or paths.end,
         first_label=np.searchsorted(labels.query, np.arange(n_queries + 1)),
         label_row=labels.row,
         label_mover=np.where(np.append(paths.rows, -1)[mover] == labels.row, mover, -1),
@@ -304,6 +305,8 @@ def _rank_events(problem, curves, leaf, span, rank):
         y = leaf[i]
         if curves.label[y] < 0:
             continue
+        most = n + PIECES * len(leaf)
+        angle, label, change = grown(angle, most), grown(label, most), grown(change, most)
         for j in leaf:
             if j == y or curves.upper[j] < curves.lower[y]:
                 continue
@@ -312,11 +315,6 @@ def _rank_events(problem, curves, leaf, span, rank):
                 continue
             pieces = compare(problem, curves, j, y, span, begins, ahead)
             rank[i] += ahead[0]
-            angle, label, change = (
-                grown(angle, n + PIECES),
-                grown(label, n + PIECES),
-                grown(change, n + PIECES),
-            )
             for piece in range(1, pieces):
                 if ahead[piece] != ahead[piece - 1]:
                     angle[n], label[n], change[n] = begins[piece], i, 1 if ahead[piece] else -1
