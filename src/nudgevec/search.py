@@ -121,7 +121,7 @@ class Search:
                 f"documents: {where} is 1e15 times as long as the documents that move; rescale the vectors"
             )
         metric = metric.limited(self.reader.rows)
-        return metric_steps(paths, queries.vectors, queries.relevant, metric, unmoved, self.engine.scores)
+        return metric_steps(paths, queries.vectors, queries.relevant, metric, unmoved, self.engine.scorer)
 
     def test(self, queries: Queries, found: TopK, paths: Paths, patch: Patch, metric: Metric) -> BeforeAfter:
         """Evaluate before and after the patch."""

@@ -11,7 +11,7 @@ the vectors.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -35,6 +35,10 @@ class TopK(NamedTuple):
 
     rows: Ints
     scores: Floats
+
+
+Scorer = Callable[[Singles], Singles]
+"""A function from queries, (q, d), to their float32 inner products with some vectors, (q, n)."""
 
 
 class Block(NamedTuple):
@@ -119,10 +123,9 @@ def _single_threaded_blas() -> Iterator[None]:
                 limits.restore_original_limits()
 
 
-def scores(queries: Singles, vectors: Singles) -> Singles:
-    """Return the float32 inner products of all queries with all vectors."""
-    product: Singles = queries @ vectors.T
-    return product
+def scorer(vectors: Singles) -> Scorer:
+    """Return a function from queries to their float32 inner products with these vectors."""
+    return lambda queries: queries @ vectors.T
 
 
 def merge(a: TopK, b: TopK) -> TopK:

@@ -22,7 +22,7 @@ from nudgevec.core.compiling import compiled
 from nudgevec.core.crossings import PIECES, TIE, compare
 from nudgevec.core.exact import compilable, dot, float32_error
 from nudgevec.core.paths import Paths
-from nudgevec.core.scan import TopK, scores, single
+from nudgevec.core.scan import Scorer, TopK, scorer, single
 from nudgevec.labels import Labels
 from nudgevec.metrics import Metric
 
@@ -90,7 +90,7 @@ def metric_steps(
     labels: Labels,
     metric: Metric,
     unmoved: TopK,
-    product: Callable[[Singles, Singles], Singles] = scores,
+    score_with: Callable[[Singles], Scorer] = scorer,
     *,
     leaf_size: int = LEAF,
 ) -> Steps:
@@ -108,20 +108,21 @@ def metric_steps(
         What to compute.
     unmoved : TopK
         The best ``metric.k + 1`` or more unmoved documents of every query.
-    product : callable
-        Returns the float32 inner products of queries and vectors.
+    score_with : callable
+        Makes a scorer of vectors: the ``scorer`` of an engine.
     leaf_size : int
         How many candidates are compared rather than pruned further. The result does not depend on it.
     """
     bits = unit_bits(len(queries))
     problem = _problem(paths, labels, len(queries), metric, 2.0**bits)
-    start32, direction32 = single(problem.start / problem.unit[:, None]), single(problem.direction)
+    score_start = score_with(single(problem.start / problem.unit[:, None]))
+    score_direction = score_with(single(problem.direction))
     unmoved_scores = unmoved.scores if paths.rotates else unmoved.scores / paths.scale
     size, parts = max(1, BATCH_SCORES // max(1, len(paths))), []
     for begin in range(0, len(queries), size):
         part = slice(begin, begin + size)
         queries32 = queries[part].astype(np.float32)
-        s32, z32 = product(queries32, start32), product(queries32, direction32)
+        s32, z32 = score_start(queries32), score_direction(queries32)
         batch = _Batch(begin, queries[part], s32, z32, unmoved.rows[part], unmoved_scores[part])
         parts.append(_sweep_batch(problem, batch, leaf_size))
     query, phi, delta, at_zero = (np.concatenate(columns) for columns in zip(*parts, strict=True))

@@ -1,7 +1,7 @@
 """Engines: where the large products run.
 
-An engine has a name and two pure functions on arrays: ``top_k``, the scan of a shard, and ``scores``, a float32
-product. All decisions rest on the exact score (``core.exact.dot``), so every engine gives the same answer.
+An engine has a name and two pure functions on arrays: ``top_k``, the scan of a shard, and ``scorer``, for
+float32 products of many batches of queries with the same vectors. All decisions rest on the exact score (``core.exact.dot``), so every engine gives the same answer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any, Protocol, runtime_checkable
 
 from nudgevec.arrays import Floats, Singles
-from nudgevec.core.scan import Block, TopK
+from nudgevec.core.scan import Block, Scorer, TopK
 from nudgevec.errors import OptionError
 from nudgevec.registry import Registry
 
@@ -35,8 +35,8 @@ class Engine(Protocol):
     ) -> TopK:
         """Find the k best documents of every query; see ``core.scan.top_k``."""
 
-    def scores(self, queries: Singles, vectors: Singles) -> Singles:
-        """Return the float32 inner products of all queries with all vectors."""
+    def scorer(self, vectors: Singles) -> Scorer:
+        """Return a function from queries to their float32 inner products with these vectors."""
 
 
 def check_engine(engine: str | Engine) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nudgevec.core.scan import scores, top_k
+from nudgevec.core.scan import scorer, top_k
 
 
 class CpuEngine:
@@ -10,4 +10,4 @@ class CpuEngine:
 
     name = "cpu"
     top_k = staticmethod(top_k)
-    scores = staticmethod(scores)
+    scorer = staticmethod(scorer)

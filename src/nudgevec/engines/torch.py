@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nudgevec.arrays import Array, Floats, Ints, Singles
-from nudgevec.core.scan import Block, Filter, TopK, add_pairs, empty_top_k, filter_of, single, sort
+from nudgevec.core.scan import Block, Filter, Scorer, TopK, add_pairs, empty_top_k, filter_of, single, sort
 from nudgevec.errors import MissingExtraError
 
 # The width of the matrices is a multiple of this, which tensor cores need to work on them.
@@ -56,12 +56,17 @@ class TorchEngine:
         # Scores that exist at a time; with what is made of them, three times as much memory.
         self._products = 1 << (28 if self.device.type == "cuda" else 22)
 
-    def scores(self, queries: Singles, vectors: Singles) -> Singles:
-        """Return the float32 inner products of all queries with all vectors."""
-        with self._precision(tf32=False):
-            product = self._put(queries) @ self._put(vectors).T
-        host = self._torch.empty(product.shape, pin_memory=self.device.type == "cuda")
-        scores: Singles = host.copy_(product).numpy()
+    def scorer(self, vectors: Singles) -> Scorer:
+        """Return a function from queries to their float32 inner products with these vectors."""
+        on_device = self._put(vectors)
+
+        def scores(queries: Singles) -> Singles:
+            with self._precision(tf32=False):
+                product = self._put(queries) @ on_device.T
+            host = self._torch.empty(product.shape, pin_memory=self.device.type == "cuda")
+            result: Singles = host.copy_(product).numpy()
+            return result
+
         return scores
 
     def top_k(
