@@ -1,7 +1,8 @@
 """Engines: where the large products run.
 
-An engine has a name and two pure functions on arrays: ``top_k``, the scan of a shard, and ``scorer``, for
-float32 products of many batches of queries with the same vectors. All decisions rest on the exact score (``core.exact.dot``), so every engine gives the same answer.
+An engine has a name and two pure functions on arrays: ``top_k``, the scan of a shard, and ``scorer``, for float32
+products of many batches of queries with the same vectors. All decisions rest on the exact score (``core.exact.dot``),
+so every engine gives the same answer.
 """
 
 from __future__ import annotations
