@@ -6,10 +6,8 @@ import io
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -47,13 +45,14 @@ def test_tune_leaves_a_run_folder(capsys):
         "run.json",
     ]
     assert os.listdir("runs") == ["one"]
-    facts, patch = folder.load(Path("runs/one"))
+    saved = folder.SavedRun(Path("runs/one"))
+    facts, patch = saved.facts, saved.patch
     assert facts["method"] == "N"
     assert facts["gamma"] == patch.gamma > 0
     assert list(facts["test"]["before"]) == list(facts["test"]["after"]) == METRICS
     assert facts["test"]["change"]["ndcg@10"]["mean"] > 0.01
     assert facts["validation"]["after"] > facts["validation"]["before"]
-    assert facts["counts"]["moved"] == len(patch) == len(folder.load_records(Path("runs/one/documents.jsonl")))
+    assert facts["counts"]["moved"] == len(patch) == len(folder.SavedRun(Path("runs/one")).documents())
     assert facts["counts"]["test_queries_with_an_answer_in_training"] == 36
     assert facts["embedder"] == "static"
     assert facts["versions"]["nudgevec"] == nudgevec.__version__
@@ -65,7 +64,7 @@ def test_tune_leaves_a_run_folder(capsys):
 @pytest.mark.parametrize("method", ["N", "M"])
 def test_a_run_keeps_the_curve_of_every_query(method):
     run = nudgevec.tune("data", method=method, metric="mrr@5", out="run")
-    curves = folder.load_query_curves(Path("run"))
+    curves = folder.SavedRun(Path("run")).query_curves()
     assert sorted(curves) == ["test", "validation"]
     for name, (ids, by_query) in curves.items():
         queries = run.data.queries[name]
@@ -76,7 +75,7 @@ def test_a_run_keeps_the_curve_of_every_query(method):
             measured = nudgevec.evaluate(moved, queries.vectors, queries.labels, "mrr@5", similarity=tuner.similarity)
             assert ids == [queries.ids[number] for number in measured.query]
             assert by_query(gamma) == pytest.approx(measured["mrr@5"].per_query, abs=1e-9)
-    records = folder.load_records(Path("run/queries.jsonl"))
+    records = folder.SavedRun(Path("run")).queries()
     assert [record["id"] for record in records] == curves["test"][0]
     assert [record["after"] for record in records] == pytest.approx(curves["test"][1](run.patch.gamma), abs=1e-9)
 
@@ -94,7 +93,8 @@ def test_options_are_checked_before_anything_is_read(option, capsys):
 
 def test_figures_equal_those_of_the_library():
     cli.main(["tune", "data", "--out", "run", "--metric", "mrr@5", "--json"])
-    facts, patch = folder.load(Path("run"))
+    saved = folder.SavedRun(Path("run"))
+    facts, patch = saved.facts, saved.patch
     data = pipeline.prepare(readers.read("data"))
     test = data.queries["test"]
     for documents, name in ((data.documents, "before"), (patch.apply(data.documents), "after")):
@@ -111,7 +111,7 @@ def test_figures_equal_those_of_the_library():
 def test_json_is_json(capsys):
     cli.main(["tune", "data", "--out", "run", "--method", "M", "--json"])
     facts = json.loads(capsys.readouterr().out)
-    assert facts == json.loads(Path("run/run.json").read_text())
+    assert facts == folder.SavedRun(Path("run")).facts
     assert facts["similarity"] == "dot"
     cli.main(["evaluate", "data", "--run", "run", "--json"])
     measured = json.loads(capsys.readouterr().out)
@@ -130,7 +130,7 @@ def test_inspect_shows_texts_and_answers(capsys):
     output = capsys.readouterr().out
     assert "Queries with the largest gains (ndcg@10; * marks relevant documents)" in output
     assert "degrees" in output
-    best = max(folder.load_records(Path("run/queries.jsonl")), key=lambda entry: entry["after"] - entry["before"])
+    best = max(folder.SavedRun(Path("run")).queries(), key=lambda entry: entry["after"] - entry["before"])
     assert best["text"] in output
     assert f"*{next(iter(best['answers']))}" in output
     assert len(best["top_after"]) == 10
@@ -158,7 +158,7 @@ def test_a_folder_of_vectors_without_a_split(capsys):
     ]
     Path("vectors/qrels.txt").write_text("\n".join(lines))
     assert cli.main(["tune", "vectors", "--out", "run"]) == 0
-    facts = folder.load(Path("run"))[0]
+    facts = folder.SavedRun(Path("run")).facts
     assert facts["split"] == "0.7 / 0.1 / 0.2 by a hash of the query (seed 0)"
     assert facts["embedder"] == "given"
     capsys.readouterr()
@@ -186,29 +186,6 @@ def test_bad_input_is_one_clear_line(arguments, message, capsys):
     assert message in output.err
     assert output.err.count("\n") == 1
     assert not os.path.exists("run")
-
-
-def test_overwrite_replaces_a_run(capsys):
-    cli.main(["tune", "data", "--out", "run"])
-    assert cli.main(["tune", "data", "--out", "run", "--method", "M"]) == 1
-    assert folder.load(Path("run"))[0]["method"] == "N"
-    assert cli.main(["tune", "data", "--out", "run", "--method", "M", "--overwrite"]) == 0
-    assert folder.load(Path("run"))[0]["method"] == "M"
-    assert [name for name in os.listdir() if "run" in name] == ["run"]
-
-
-def test_overwrite_touches_nothing_but_runs(tmp_path, monkeypatch, capsys):
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    os.mkdir("other")
-    Path("other/thesis.txt").write_text("years of work")
-    Path("file").write_text("")
-    for out in ("data", "other", ".", "", "file", "/proc/none/run"):
-        assert cli.main(["tune", "data", "--out", out, "--overwrite"]) == 1
-        assert capsys.readouterr().err.count("\n") == 1
-    assert {path: path.read_bytes() for path in before} == before
-    assert Path("other/thesis.txt").read_text() == "years of work"
-    os.mkdir("empty")
-    assert cli.main(["tune", "data", "--out", "empty"]) == 0
 
 
 def test_evaluate_measures_the_test_queries_of_the_run(capsys):
@@ -290,36 +267,7 @@ def test_empty_texts_are_ignored_with_a_warning(capsys):
     assert output.err == (
         "nudgevec: warning: documents whose vector is all zeros (no word is known to the embedder) are ignored: 1\n"
     )
-    assert folder.load(Path("run"))[0]["counts"]["documents_left_out"] == 1
-
-
-def test_ctrl_c_leaves_nothing_half_written():
-    code = """
-import time
-from nudgevec import Patch
-from nudgevec.cli import main
-save = Patch.save
-def slowly(self, path):
-    save(self, path)
-    print("saved", flush=True)
-    time.sleep(60)
-Patch.save = slowly
-raise SystemExit(main(["tune", "data", "--out", "run"]))
-"""
-    running = subprocess.Popen(
-        # Background processes of some shells ignore SIGINT.
-        [sys.executable, "-c", "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)" + code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert running.stdout.readline() == "saved\n"
-    time.sleep(0.2)
-    running.send_signal(signal.SIGINT)
-    _, output = running.communicate(timeout=30)
-    assert running.returncode == 130
-    assert output == "nudgevec: interrupted\n"
-    assert not [name for name in os.listdir() if "run" in name]
+    assert folder.SavedRun(Path("run")).facts["counts"]["documents_left_out"] == 1
 
 
 def test_completion_completes(capsys):

@@ -239,7 +239,7 @@ def test_from_text_files_and_clicks_to_a_run(files, capsys):
     assert "25% of 48 documents are covered" in output
     assert "100% have a relevant document with training labels" in output
     assert cli.main(["tune", "texts", "--labels", "log.sqlite", "--out", "run", "--guard", "0"]) == 0
-    facts = folder.load(Path("run"))[0]
+    facts = folder.SavedRun(Path("run")).facts
     assert facts["counts"]["documents"] == 48
     assert facts["counts"]["moved"] > 0
     assert facts["counts"]["test_queries"] > 20

@@ -4,45 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import platformdirs
+from filelock import FileLock, Timeout
 
+from nudgevec.errors import InputError
 
-@contextmanager
-def write_folder_atomically(target: Path) -> Iterator[Path]:
-    """Yield a draft folder that replaces ``target`` if the block succeeds and is removed if it fails."""
-    target = target.resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder as the target, so that the rename stays on one file system.
-    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    backup = draft.with_name(draft.name + "-old")
-    try:
-        yield draft
-        draft.chmod(0o755)
-        if target.exists():
-            os.replace(target, backup)
-        os.replace(draft, target)
-    finally:
-        if backup.exists() and not target.exists():
-            os.replace(backup, target)
-        shutil.rmtree(draft, ignore_errors=True)
-        shutil.rmtree(backup, ignore_errors=True)
+# The files of nudgevec's own in a folder that is being written.
+_LOCK = ".nudgevec-lock"
+_DRAFT = ".nudgevec-draft"
+_COMPLETE = ".nudgevec-complete"
 
 
 @contextmanager
 def write_file_atomically(target: Path) -> Iterator[Path]:
-    """Yield a draft file that replaces ``target`` once it is on disk; mode and owner of an existing file are kept."""
+    """Yield an empty draft that replaces ``target`` once it is on disk; mode and owner of an existing file are kept."""
     target = target.resolve()
-    draft = target.with_name(f".{target.name}.draft")
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}.draft")
+    # A file of this name that exists is not ours, and a new file has the mode that the umask of the user gives it.
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:
         yield draft
-        with open(draft, "rb+") as file:
-            os.fsync(file)
+        _flush(draft)
         if target.exists():
             shutil.copymode(target, draft)
             status = target.stat()
@@ -54,6 +42,80 @@ def write_file_atomically(target: Path) -> Iterator[Path]:
     sync_folder(target.parent)
 
 
+@contextmanager
+def claim_folder(folder: Path) -> Iterator[None]:
+    """Create a folder if it does not exist, and keep other processes from claiming it.
+
+    A folder that is still empty at the end is removed if it was created here.
+    """
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / _LOCK
+    lock = FileLock(path, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise InputError(f"{folder}: another process is writing to this folder") from None
+    try:
+        finish_replacement(folder)
+        yield
+    finally:
+        # While it is locked: who opens the old file later finds that it was removed, and creates a new one.
+        path.unlink(missing_ok=True)
+        lock.release()
+        if is_new:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+@contextmanager
+def replace_files(folder: Path) -> Iterator[Path]:
+    """Yield a draft folder, and move its files to a claimed folder, all of them or none.
+
+    Other files in the folder stay as they are. A process that is killed while it moves files leaves the rest to
+    ``finish_replacement``.
+    """
+    draft = folder / _DRAFT
+    if draft.exists():
+        shutil.rmtree(draft)
+    draft.mkdir()
+    try:
+        yield draft
+        for path in draft.rglob("*"):
+            if path.is_file():
+                _flush(path)
+        os.replace(draft, folder / _COMPLETE)
+        sync_folder(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    finish_replacement(folder)
+
+
+def finish_replacement(folder: Path) -> None:
+    """Move the files of a complete draft to their folder, if a process was killed before it had moved all of them."""
+    complete = folder / _COMPLETE
+    if not complete.is_dir():
+        return
+    paths = sorted(complete.rglob("*"))
+    subfolders = [path for path in paths if path.is_dir()]
+    for subfolder in subfolders:
+        (folder / subfolder.relative_to(complete)).mkdir(exist_ok=True)
+    for path in paths:
+        # Another process may be doing the same.
+        with contextlib.suppress(FileNotFoundError):
+            if path not in subfolders:
+                os.replace(path, folder / path.relative_to(complete))
+    for subfolder in [*reversed(subfolders), complete]:
+        with contextlib.suppress(OSError):
+            subfolder.rmdir()
+    sync_folder(folder)
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether a folder holds nothing, apart from what a killed process of nudgevec left in it."""
+    return all(path.name in (_LOCK, _DRAFT) for path in folder.iterdir())
+
+
 def sync_folder(folder: Path) -> None:
     """Flush the entries of a folder to disk, so that a rename survives a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -61,6 +123,11 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _flush(path: Path) -> None:
+    with open(path, "rb+") as file:
+        os.fsync(file)
 
 
 def cache_folder() -> Path:

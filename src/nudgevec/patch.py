@@ -24,6 +24,9 @@ from nudgevec.errors import LabelError, PatchError
 from nudgevec.files import write_file_atomically
 
 _FORMAT = "nudgevec-patch-1"
+# The fields of a patch that are arrays, and the others.
+_ARRAYS = ("rows", "before", "after", "labels", "distance")
+_FACTS = ("ids", "method", "similarity", "gamma", "metric", "validation", "counts")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -218,35 +221,13 @@ class Patch:
         """
         from safetensors.numpy import save
 
-        tensors = {
-            "rows": self.rows,
-            "before": np.ascontiguousarray(self.before),
-            "after": np.ascontiguousarray(self.after),
-            "labels": self.labels,
-            "distance": self.distance,
-        }
-        header: dict[str, Any] = {
-            "format": _FORMAT,
-            "ids": self.ids,
-            "method": self.method,
-            "similarity": self.similarity,
-            "gamma": self.gamma,
-            "metric": self.metric,
-            "validation": self.validation,
-            "counts": self.counts,
-            "fingerprint": self.fingerprint,
-            "checksum": self._checksum(),
-        }
-        if self.curve is not None:
-            tensors["curve.edges"] = self.curve.edges
-            tensors["curve.values"] = self.curve.values
-            header["curve.at_zero"] = self.curve.at_zero
         unsupported = [key for key in self.ids if not isinstance(key, (str, int))]
         if unsupported:
             raise PatchError(f"document ids must be strings or integers to be saved, not {unsupported[0]!r}")
-        metadata = {"nudgevec": json.dumps(header)}
+        facts, arrays = self._facts(), self._arrays()
+        metadata = {"nudgevec": json.dumps({**facts, "checksum": _checksum(facts, arrays)})}
         with write_file_atomically(Path(path)) as draft:
-            draft.write_bytes(save(tensors, metadata=metadata))
+            draft.write_bytes(save(arrays, metadata=metadata))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Patch:
@@ -269,29 +250,70 @@ class Patch:
         """
         from safetensors import SafetensorError, safe_open
 
+        name = os.fspath(path)
         try:
-            with safe_open(os.fspath(path), framework="numpy") as file:
-                header = json.loads((file.metadata() or {}).get("nudgevec", "{}"))
-                if header.get("format") != _FORMAT:
-                    raise PatchError(f"{os.fspath(path)} is not a nudgevec patch")
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, json.JSONDecodeError, OSError) as error:
-            raise PatchError(f"{os.fspath(path)} is not a readable patch: {error}") from None
+            with safe_open(name, framework="numpy") as file:
+                facts = json.loads((file.metadata() or {}).get("nudgevec", "{}"))
+                if not isinstance(facts, dict) or facts.get("format") != _FORMAT:
+                    raise PatchError(f"{name} is not a nudgevec patch")
+                arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        except (SafetensorError, ValueError, RecursionError, OSError) as error:
+            raise PatchError(f"{name} is not a readable patch: {error}") from None
+        checksum = facts.pop("checksum", None)
+        if checksum != _checksum(facts, arrays):
+            raise PatchError(f"{name} is damaged: its contents do not match their checksum")
+        try:
+            return cls._from_parts(facts, arrays)
+        except (KeyError, TypeError, ValueError) as error:
+            raise PatchError(f"{name} is not a valid patch: {error}") from None
+
+    def _facts(self) -> dict[str, Any]:
+        """Return what a patch file holds beside its arrays."""
+        facts = {name: getattr(self, name) for name in _FACTS}
+        return {"format": _FORMAT, **facts, "curve.at_zero": None if self.curve is None else self.curve.at_zero}
+
+    def _arrays(self) -> dict[str, Array]:
+        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
+        if self.curve is not None:
+            arrays |= {"curve.edges": self.curve.edges, "curve.values": self.curve.values}
+        return arrays
+
+    @classmethod
+    def _from_parts(cls, facts: dict[str, Any], arrays: dict[str, Array]) -> Patch:
+        """Return the patch of a file, and raise ValueError if its parts do not fit together."""
         curve = None
-        if "curve.edges" in tensors:
-            curve = Curve(tensors.pop("curve.edges"), tensors.pop("curve.values"), header["curve.at_zero"])
-        fields = ("ids", "method", "similarity", "gamma", "metric", "validation", "counts")
-        patch = cls(curve=curve, **tensors, **{name: header[name] for name in fields})
-        if patch.fingerprint != header["fingerprint"] or patch._checksum() != header["checksum"]:
-            raise PatchError(f"{os.fspath(path)} is damaged: its contents do not match their checksum")
+        if "curve.edges" in arrays:
+            curve = Curve(arrays["curve.edges"], arrays["curve.values"], facts["curve.at_zero"])
+            _require(curve.edges.shape == (len(curve.values) + 1,), "the curve has a wrong shape")
+        parts: dict[str, Any] = {**facts, **arrays}
+        patch = cls(**{name: parts[name] for name in (*_ARRAYS, *_FACTS)}, curve=curve)
+        n = len(patch.ids)
+        _require(patch.before.ndim == 2 and patch.before.shape == patch.after.shape, "the vectors have a wrong shape")
+        _require(
+            all(getattr(patch, name).shape[:1] == (n,) for name in _ARRAYS)
+            and all(getattr(patch, name).ndim == 1 for name in ("rows", "labels", "distance")),
+            "rows, ids and vectors differ in number",
+        )
+        _require(patch.before.dtype == patch.after.dtype and patch.before.dtype.kind == "f", "the type is wrong")
+        _require(all(np.isfinite(vectors).all() for vectors in (patch.before, patch.after)), "a vector is not finite")
+        _require(all(isinstance(key, (str, int)) for key in patch.ids), "an id is neither a string nor an integer")
+        _require(len(set(patch.ids)) == n and len(set(patch.rows.tolist())) == n, "a document occurs twice")
+        _require(patch.rows.dtype.kind == "i" and not (patch.rows < 0).any(), "a row is no row number")
         return patch
 
-    def _checksum(self) -> str:
-        """Return a hash of the arrays."""
-        digest = hashlib.sha256()
-        for array in (self.rows, self.before, self.after, self.labels, self.distance):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()
+
+def _require(condition: bool, problem: str) -> None:
+    if not condition:
+        raise ValueError(problem)
+
+
+def _checksum(facts: dict[str, Any], arrays: dict[str, Array]) -> str:
+    """Return a hash of all facts, and of the names, types, shapes and bytes of all arrays."""
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 class PatchedCorpus:

@@ -12,7 +12,7 @@ from nudgevec.errors import InputError, OptionError
 from nudgevec.feedback.events import read_events
 from nudgevec.feedback.log import LabelLog
 from nudgevec.feedback.stats import log_statistics
-from nudgevec.files import write_folder_atomically
+from nudgevec.files import claim_folder, replace_files
 from nudgevec.tables import Column, print_table
 from nudgevec.text import readers
 from nudgevec.text.collection import Qrels
@@ -55,7 +55,7 @@ def export(options: argparse.Namespace) -> None:
     folder = Path(options.out)
     if folder.exists():
         raise InputError(f"{folder} exists: choose another --out")
-    with write_folder_atomically(folder) as draft:
+    with claim_folder(folder), replace_files(folder) as draft:
         (draft / "qrels").mkdir()
         with (draft / "queries.jsonl").open("w", encoding="utf-8") as file:
             for query in dict.fromkeys(query for qrels in labels.values() for query in qrels):

@@ -44,7 +44,8 @@ def evaluate(options: argparse.Namespace) -> None:
     """Measure a collection on its test queries, with or without the patch of a run."""
     facts: dict[str, Any] = {}
     if options.run is not None:
-        facts, patch = folder.load(Path(options.run))
+        saved = folder.SavedRun(Path(options.run))
+        facts, patch = saved.facts, saved.patch
         _use_settings(options, facts["settings"])
     data = tuning.read_and_prepare(_data(options), **_preparation(options))
     documents: Any = data.documents
@@ -77,9 +78,8 @@ def evaluate(options: argparse.Namespace) -> None:
 
 def inspect(options: argparse.Namespace) -> None:
     """Show the queries that gained and lost most, and the documents that moved farthest."""
-    path, top = Path(options.run), max(0, options.top)
-    facts, _ = folder.load(path)
-    queries, documents = folder.load_records(path / "queries.jsonl"), folder.load_records(path / "documents.jsonl")
+    run, top = folder.SavedRun(Path(options.run)), max(0, options.top)
+    facts, queries, documents = run.facts, run.queries(), run.documents()
     queries.sort(key=lambda record: record["before"] - record["after"])
     gains = [record for record in queries if record["after"] > record["before"]][:top]
     losses = [record for record in reversed(queries) if record["after"] < record["before"]][:top]

@@ -42,9 +42,9 @@ def index(options: argparse.Namespace) -> None:
 
 def apply(options: argparse.Namespace) -> None:
     """Apply the patch of a run, and check the search of the store before and after."""
-    path = Path(options.run)
-    _, patch = folder.load(path)
-    queries: Any = folder.load_query_vectors(path)[: options.check] if options.check > 0 else ()
+    run = folder.SavedRun(Path(options.run))
+    patch = run.patch
+    queries: Any = run.query_vectors()[: options.check] if options.check > 0 else ()
     found: dict[str, float] = {}
     with open_store(options.store) as store:
         if len(queries) and store.status().metadata is None:
@@ -73,7 +73,7 @@ def apply(options: argparse.Namespace) -> None:
 
 def revert(options: argparse.Namespace) -> None:
     """Revert the patch that is applied to a store."""
-    patch = None if options.run is None else folder.load(Path(options.run))[1]
+    patch = None if options.run is None else folder.SavedRun(Path(options.run)).patch
     with open_store(options.store) as store:
         status = store.revert(patch, force=options.force)
     if options.json:

@@ -3,25 +3,30 @@
 ``patch.safetensors`` holds the moved rows, ``run.json`` all figures, ``README.md`` the run card, ``queries.jsonl``
 every test query before and after, ``queries.safetensors`` the vectors of some test queries (to check the search of a
 store), ``documents.jsonl`` every moved document, and ``query_curves.safetensors`` the metric of every validation and
-test query as a step function of gamma. The folder is written under another name and renamed when it is complete.
+test query as a step function of gamma. All of these files are replaced, or none; other files in the folder stay.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Hashable, Sequence
+import os
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file, save_file
+import safetensors.numpy
+from safetensors import safe_open
+from safetensors.numpy import load_file
 
 from nudgevec.arrays import Array, Ints
 from nudgevec.core.curve import QueryCurves
 from nudgevec.errors import InputError
-from nudgevec.files import write_folder_atomically
+from nudgevec.files import claim_folder, finish_replacement, is_empty, replace_files
 from nudgevec.patch import Patch
 from nudgevec.runs.card import run_card
 from nudgevec.runs.pipeline import FORMAT, Run
@@ -29,6 +34,8 @@ from nudgevec.text.collection import Items
 from nudgevec.text.splits import TEST, VALIDATION
 
 _FORMAT_PREFIX = "nudgevec-run-"
+# Texts may hold lone surrogates, which UTF-8 has no bytes for; escaped as \udc80 they are valid JSON.
+_ESCAPE = "backslashreplace"
 # The first results are saved for this many queries with the largest gains, and with the largest losses.
 _N_EXAMPLES = 50
 _N_RESULTS = 10
@@ -37,76 +44,145 @@ _MAX_TEXT = 300
 _CURVE_COLUMNS = ("gamma", "query", "change", "at_zero")
 
 
-def save(run: Run, target: Path, *, overwrite: bool = False) -> dict[str, Any]:
-    """Write a run to a folder, and return the contents of its ``run.json``."""
-    check_target(target, overwrite)
-    facts = run.facts
-    with write_folder_atomically(target) as draft:
+@contextmanager
+def claim(target: Path, overwrite: bool = False, inputs: Iterable[str | os.PathLike[str]] = ()) -> Iterator[None]:
+    """Check that a run may be written to a folder, and keep other processes from writing one there.
+
+    Raises
+    ------
+    InputError
+        If the folder holds anything but a run that may be overwritten, holds one of the inputs, or is in use.
+    """
+    _check_target(target, overwrite)
+    for path in inputs:
+        if Path(path).resolve().is_relative_to(target.resolve()):
+            raise InputError(f"{target} contains {os.fspath(path)}, which this run reads: choose another --out")
+    with claim_folder(target):
+        # Another process may have written a run since.
+        _check_target(target, overwrite)
+        yield
+
+
+def write(run: Run, target: Path) -> None:
+    """Write a run to a claimed folder."""
+    with replace_files(target) as draft:
         run.patch.save(draft / "patch.safetensors")
         _write_records(draft / "queries.jsonl", _query_records(run))
         vectors = run.data.queries[TEST].vectors[run.test.before.query[:_MAX_QUERY_VECTORS]]
-        save_file({"test": np.ascontiguousarray(vectors, np.float32)}, draft / "queries.safetensors")
+        _write_tensors(draft / "queries.safetensors", {"test": np.ascontiguousarray(vectors, np.float32)})
         _write_records(draft / "documents.jsonl", _document_records(run))
         _save_query_curves(draft / "query_curves.safetensors", run)
-        (draft / "README.md").write_text(run_card(facts), encoding="utf-8")
-        (draft / "run.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    return facts
+        checksums = {path.name: _checksum(path.read_bytes()) for path in draft.iterdir()}
+        contents = {**run.facts, "checksums": checksums}
+        (draft / "run.json").write_bytes(_as_json({**contents, "checksum": _checksum(_as_json(contents))}))
+        (draft / "README.md").write_text(run_card(run.facts), encoding="utf-8", errors=_ESCAPE)
 
 
-def load(folder: Path) -> tuple[dict[str, Any], Patch]:
-    """Return the contents of ``run.json`` and the patch of a run folder."""
-    try:
-        facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise InputError(f"{folder} is not a run folder: {error}") from None
-    if facts.get("format") != FORMAT:
-        raise InputError(f"{folder} was written by another version of nudgevec")
-    return facts, Patch.load(folder / "patch.safetensors")
+class SavedRun:
+    """A run folder. Every file that is read must be the one that was written with the others.
 
+    Parameters
+    ----------
+    folder : Path
 
-def load_query_vectors(folder: Path) -> Array:
-    """Return the vectors of test queries of a run folder."""
-    try:
-        vectors: Array = load_file(folder / "queries.safetensors")["test"]
-    except (OSError, SafetensorError) as error:
-        raise InputError(
-            f"{folder} has no query vectors to check the store with ({error}): tune again, or pass --check 0"
-        ) from None
-    return vectors
+    Raises
+    ------
+    InputError
+        If the folder holds no run, or one that was changed.
 
-
-def load_query_curves(folder: Path) -> dict[str, tuple[list[str], QueryCurves]]:
-    """Return the ids of the validation and of the test queries, each with their metric as a function of gamma.
-
-    Validation queries are missing where gamma was not chosen on them.
+    Attributes
+    ----------
+    facts : dict
+        The contents of ``run.json``.
     """
-    try:
-        with safe_open(folder / "query_curves.safetensors", framework="numpy") as file:
+
+    def __init__(self, folder: Path) -> None:
+        finish_replacement(folder)
+        self._folder, self.facts = folder, _read_facts(folder)
+        if self.facts.get("format") != FORMAT:
+            raise InputError(f"{folder} was written by another version of nudgevec")
+        if self.facts.pop("checksum", None) != _checksum(_as_json(self.facts)):
+            raise InputError(f"{folder}: run.json is damaged or was changed: tune again")
+        self._checksums = self.facts.pop("checksums")
+
+    @cached_property
+    def patch(self) -> Patch:
+        """The patch of the run."""
+        return Patch.load(self._check("patch.safetensors"))
+
+    def query_vectors(self) -> Array:
+        """Return the vectors of some test queries."""
+        vectors: Array = load_file(self._check("queries.safetensors"))["test"]
+        return vectors
+
+    def query_curves(self) -> dict[str, tuple[list[str], QueryCurves]]:
+        """Return the ids of the validation and of the test queries, each with their metric as a function of gamma.
+
+        Validation queries are missing where gamma was not chosen on them.
+        """
+        with safe_open(self._check("query_curves.safetensors"), framework="numpy") as file:
             ids = json.loads(file.metadata()["ids"])
             return {
                 name: (ids[name], QueryCurves(*(file.get_tensor(f"{name}.{column}") for column in _CURVE_COLUMNS)))
                 for name in ids
             }
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{folder} has no readable curves of its queries ({error}): tune again") from None
+
+    def queries(self) -> list[dict[str, Any]]:
+        """Return every test query before and after."""
+        return self._records("queries.jsonl")
+
+    def documents(self) -> list[dict[str, Any]]:
+        """Return every moved document."""
+        return self._records("documents.jsonl")
+
+    def _records(self, name: str) -> list[dict[str, Any]]:
+        with self._check(name).open(encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+    def _check(self, name: str) -> Path:
+        """Return the path of a file, and raise InputError unless it is the one that was written with ``run.json``."""
+        path = self._folder / name
+        try:
+            contents = path.read_bytes()
+        except OSError as error:
+            raise InputError(f"{self._folder} is not a whole run folder: {error}") from None
+        if _checksum(contents) != self._checksums.get(name):
+            raise InputError(f"{self._folder}: {name} is not the file that was written with run.json: tune again")
+        return path
 
 
-def load_records(path: Path) -> list[dict[str, Any]]:
-    """Return the objects of a JSON Lines file of a run folder."""
-    with path.open(encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+def _checksum(contents: bytes) -> str:
+    return hashlib.sha256(contents).hexdigest()
 
 
-def check_target(target: Path, overwrite: bool) -> None:
+def _as_json(facts: dict[str, Any]) -> bytes:
+    return (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode(errors=_ESCAPE)
+
+
+def _read_facts(folder: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{folder} is not a run folder: {error}") from None
+    if not isinstance(facts, dict):
+        raise InputError(f"{folder} is not a run folder: run.json holds no object")
+    return facts
+
+
+def _check_target(target: Path, overwrite: bool) -> None:
     """Raise InputError unless the folder is absent, empty, or a run that may be overwritten."""
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise InputError(f"{target} exists and is not a folder: choose another --out")
+    finish_replacement(target)
+    if is_empty(target):
         return
     try:
-        facts = json.loads((target / "run.json").read_text(encoding="utf-8"))
-        is_run = isinstance(facts, dict) and str(facts.get("format", "")).startswith(_FORMAT_PREFIX)
-    except (OSError, ValueError):
+        is_run = str(_read_facts(target).get("format", "")).startswith(_FORMAT_PREFIX)
+    except InputError:
         is_run = False
-    if not is_run or target.resolve() == Path.cwd():
+    if not is_run:
         raise InputError(f"{target} exists and is not a run folder, so it is not overwritten: choose another --out")
     if not overwrite:
         raise InputError(f"{target} contains a run: choose another --out, or pass --overwrite to replace it")
@@ -125,7 +201,7 @@ def _save_query_curves(path: Path, run: Run) -> None:
         for column in _CURVE_COLUMNS
     }
     ids = {name: ids for name, (ids, _) in curves.items()}
-    save_file(tensors, path, metadata={"ids": json.dumps(ids), "metric": run.options["metric"]})
+    _write_tensors(path, tensors, {"ids": json.dumps(ids), "metric": run.options["metric"]})
 
 
 def _query_records(run: Run) -> list[dict[str, Any]]:
@@ -176,7 +252,11 @@ def _texts_by_id(items: Items) -> dict[Any, str]:
     return {} if items.texts is None else dict(zip(items.ids, items.texts, strict=True))
 
 
+def _write_tensors(path: Path, tensors: dict[str, Array], metadata: dict[str, str] | None = None) -> None:
+    path.write_bytes(safetensors.numpy.save(tensors, metadata))
+
+
 def _write_records(path: Path, records: Sequence[dict[str, Any]]) -> None:
-    with path.open("w", encoding="utf-8") as file:
+    with path.open("w", encoding="utf-8", errors=_ESCAPE) as file:
         for record in records:
             file.write(json.dumps(record, ensure_ascii=False) + "\n")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from nudgevec.errors import OptionError
 from nudgevec.feedback.events import read_labelled_documents
 from nudgevec.runs import folder
 from nudgevec.runs.pipeline import Prepared, Run, fit, make_tuner, prepare
+from nudgevec.stores import is_store
 from nudgevec.text import readers
 
 
@@ -91,24 +93,27 @@ def tune(
     True
     """
     tuner = make_tuner(method, metric, guard=guard, engine=engine)
+    claim: AbstractContextManager[None] = nullcontext()
     if out is not None:
         if not os.fspath(out):
             raise OptionError("out (--out) needs the name of a folder")
-        folder.check_target(Path(out), overwrite)
-    prepared = read_and_prepare(
-        data,
-        labels=labels,
-        embedder=embedder,
-        half_life=half_life,
-        cap=cap,
-        document_prefix=document_prefix,
-        query_prefix=query_prefix,
-        seed=seed,
-        resplit=resplit,
-    )
-    run = fit(prepared, tuner)
-    if out is not None:
-        folder.save(run, Path(out), overwrite=overwrite)
+        inputs = [path for path in (data, labels) if path is not None and not is_store(os.fspath(path))]
+        claim = folder.claim(Path(out), overwrite, inputs)
+    with claim:
+        prepared = read_and_prepare(
+            data,
+            labels=labels,
+            embedder=embedder,
+            half_life=half_life,
+            cap=cap,
+            document_prefix=document_prefix,
+            query_prefix=query_prefix,
+            seed=seed,
+            resplit=resplit,
+        )
+        run = fit(prepared, tuner)
+        if out is not None:
+            folder.write(run, Path(out))
     return run
 
 
