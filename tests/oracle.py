@@ -52,7 +52,7 @@ def move_n(documents, queries, labels, gamma):
             continue
         tangent = target - cosine * moved[j]
         length = np.sqrt((tangent * tangent).sum())
-        if length <= 1e-6:
+        if length <= (1e-6 if cosine >= 0 else 1e-3):
             continue
         if cosine >= 1 - WIDE(gamma) / 2:
             moved[j] = target

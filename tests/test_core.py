@@ -96,6 +96,7 @@ def test_the_choice_is_the_middle_of_the_widest_gap(seed, widest):
         resolution=RESOLUTION,
         end=end,
         last_stop=random.choice([0.9, 1.0]) * end,
+        last_fitting=end,
         gammas=lambda phi: 4 * np.sin(np.asarray(phi) / 2) ** 2,
     )
     phi = np.concatenate([edges, cancelling, cancelling])

@@ -50,6 +50,31 @@ def test_evaluate_equals_trec_eval(seed, k, tied):
         np.testing.assert_allclose(result[ours.format(k=k)].per_query, expected, atol=1e-12)
 
 
+def test_the_length_of_a_query_breaks_no_tie():
+    """Dividing the query by its length could round two equal scores apart."""
+    documents = ArrayCorpus(np.array([[2.0, -1, -2], [3, -2, -1]]), ["a", "b"])
+    result = evaluate(documents, np.array([[1.0, 2, 1]]), [["b"]], ["mrr@2"], similarity="dot")
+    assert result["mrr@2"].mean == 1.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ties_of_integer_vectors_equal_trec_eval(seed):
+    random = np.random.default_rng(seed)
+    documents, queries = random.integers(-3, 4, (12, 3)), random.integers(-3, 4, (40, 3))
+    queries[~queries.any(axis=1)] = 1
+    ids = [f"d{number}" for number in range(12)]
+    labels = [{ids[row]: 1} for row in random.integers(0, 12, 40)]
+    result = evaluate(ArrayCorpus(documents.astype(float), ids), queries.astype(float), labels, similarity="dot")
+    run = {
+        str(q): dict(zip(ids, (documents @ query).astype(float).tolist(), strict=True))
+        for q, query in enumerate(queries)
+    }
+    qrel = {str(q): entry for q, entry in enumerate(labels)}
+    reference = pytrec_eval.RelevanceEvaluator(qrel, {"ndcg_cut.10", "recall.10"}).evaluate(run)
+    for ours, theirs in (("ndcg@10", "ndcg_cut_10"), ("recall@10", "recall_10")):
+        np.testing.assert_allclose(result[ours].per_query, [reference[str(q)][theirs] for q in range(40)], atol=1e-12)
+
+
 def test_capped_recall_is_hits_over_the_smaller_of_answers_and_k():
     documents = np.diag([4.0, 3.0, 2.0, 1.0])
     result = evaluate(documents, np.ones((1, 4)), [[0, 2, 3]], ["capped_recall@2", "recall@2"], similarity="dot")

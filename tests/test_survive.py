@@ -335,6 +335,43 @@ def test_a_step_that_overflows_the_type(problem):
         NudgeM(gamma=1e6).fit(documents.astype(np.float16), train, validation)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_step_is_chosen_among_those_that_fit_the_type(seed):
+    """Old vectors are large, so that the best step may be out of the range of float16; another one is taken then."""
+    random = np.random.default_rng(seed)
+    documents = (1e4 * random.standard_normal((40, 4))).astype(np.float16)
+    queries, labels = random.standard_normal((60, 4)), random.integers(0, 40, (60, 1)).tolist()
+    tuner = NudgeM("recall@3", guard=0).fit(documents, (queries[:40], labels[:40]), (queries[40:], labels[40:]))
+    assert np.isfinite(tuner.patch_.after).all()
+    in_float64 = documents.astype(np.float64)
+    wide = NudgeM("recall@3", guard=0).fit(in_float64, (queries[:40], labels[:40]), (queries[40:], labels[40:]))
+    curve = wide.curve_
+    unit_step = NudgeM(gamma=1.0).fit(in_float64, (queries[:40], labels[:40])).patch_
+    for gamma in np.geomspace(1e2, 1e6, 100):
+        moved = unit_step.before + 1.05 * gamma * (unit_step.after - unit_step.before)
+        is_wide = np.ptp(curve(gamma * np.linspace(0.95, 1.05, 101))) == 0
+        if is_wide and np.abs(moved).max() < np.finfo(np.float16).max:
+            assert tuner.choice_.after >= curve(gamma)
+
+
+@pytest.mark.parametrize("angle", np.geomspace(2e-6, 2e-3, 7))
+def test_copies_opposite_to_their_pull_are_not_told_apart_by_rounding(angle):
+    """Rotated by half a turn, copies of one document of different lengths differ by the rounding of their tangents."""
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        document = random.standard_normal(8)
+        document /= np.linalg.norm(document)
+        aside = random.standard_normal(8)
+        aside -= aside @ document * document
+        query = np.cos(angle) * document + np.sin(angle) * aside / np.linalg.norm(aside)
+        copies = np.stack([document, 3 * document, document / 7])
+        # All copies are pushed away from a query that they almost point to.
+        train = query[None], [{row: -1.0 for row in range(3)}]
+        moved = NudgeN(gamma=2.0).fit(copies, train).transform(copies)
+        moved /= np.linalg.norm(moved, axis=1, keepdims=True)
+        assert np.abs(moved - moved[0]).max() < 1e-12
+
+
 def test_not_fitted():
     with pytest.raises(NotFittedError, match="call fit first"):
         NudgeN().transform(np.eye(2))

@@ -150,7 +150,8 @@ def choose(curve: Curve, steps: Steps, paths: Paths, guard: float) -> Choice:
     The highest plateau wins. On it (or them, if several are equally high) the angle farthest from any crossing is
     taken: the middle of the widest gap. There the value depends least on the last digits of the vectors, and on which
     of two nearly equal queries happened to be held out. Crossings whose effects cancel in the sum leave no edge on the
-    curve but bound a gap too. Gaps below ``paths.resolution`` are skipped.
+    curve but bound a gap too. Gaps below ``paths.resolution`` are skipped, and so are steps after which a vector would
+    not fit into its type.
 
     The guard asks whether the gain over gamma = 0 could be chance. Let d_i be what query i gains. If the step changed
     nothing but luck, each d_i could as well have had the other sign, and sum(d) would vary with standard deviation
@@ -162,7 +163,7 @@ def choose(curve: Curve, steps: Steps, paths: Paths, guard: float) -> Choice:
     plateau = int(np.searchsorted(curve.edges, gamma, side="right")) - 1
     plateau = min(plateau, len(curve.values) - 1)
     best = float(curve.values[plateau])
-    if best <= curve.at_zero:
+    if best <= curve.at_zero or gamma == 0:
         return Choice(0.0, (0.0, 0.0), curve.at_zero, curve.at_zero, 0.0, 0.0)
     gain = steps.per_query(phi) - steps.at_zero * steps.unit
     spread = sqrt(float(gain @ gain))
@@ -180,9 +181,9 @@ def _middle_of_widest_gap(steps: Steps, paths: Paths) -> float:
     # Where every document has arrived, larger angles are all the same and make the last gap no wider.
     if paths.last_stop > left[-1] + paths.resolution:
         right[-1] = paths.last_stop
-    gap = right - left
+    gap = np.minimum(right, paths.last_fitting) - left
     enough = min(paths.resolution * (1 - 1e-9), gap.max())
     wide = gap >= enough
     highest = wide & (value == value[wide].max())
     widest = int(np.argmax(np.where(highest, gap, -1.0)))
-    return float((left[widest] + right[widest]) / 2)
+    return float(left[widest] + gap[widest] / 2)

@@ -24,16 +24,19 @@ from math import asin, atan, pi, sqrt
 import numpy as np
 from numba import prange
 
-from nudgevec.arrays import Array, Floats, Ints
+from nudgevec.arrays import Array, Floats, Ints, slices
 from nudgevec.core.compiling import compiled
 from nudgevec.core.exact import compilable, dot, norm, norms
 from nudgevec.core.pull import Pull
 from nudgevec.errors import VectorError
 
-# Below these a direction consists of rounding errors: the labels cancel, or the document already stands at (or exactly
-# opposite) the point it is pulled to, as well as float32 can tell.
+# Below these a direction consists of rounding errors: the labels cancel, or the document already stands at the point it
+# is pulled to, as well as float32 can tell.
 _CANCELLED = 1e-12
 _PARALLEL = 1e-6
+# Sine of the angle between the pull and the point opposite to the document. The smaller it is, the more rounding turns
+# the tangent; here by 1e-13, well below what counts as a tie.
+_OPPOSITE = 1e-3
 # Radians. Rounding a unit vector rotates it by up to 1e-7 in float32, and by up to 3e-4 in float16.
 RESOLUTION = 1e-6
 HALF_RESOLUTION = 1e-3
@@ -74,6 +77,19 @@ class Paths:
         return float(self.stop.max(initial=0.0)) if self.rotates else self.end
 
     @property
+    def last_fitting(self) -> float:
+        """The largest angle at which all vectors are in the range of their type; rotations keep the lengths."""
+        if self.rotates:
+            return self.end
+        largest, gamma = float(np.finfo(self.start.dtype).max), np.inf
+        for part in slices(len(self), _ROWS):
+            direction, start = self.direction[part], self.start[part].astype(np.float64)
+            room = largest - np.sign(direction) * start
+            with np.errstate(over="ignore"):
+                gamma = min(gamma, float((room / np.maximum(np.abs(direction), 1e-300)).min()))
+        return min(self.end, self.phi(gamma))
+
+    @property
     def resolution(self) -> float:
         """The narrowest gap of angles that moved vectors can be in reliably, after they are rounded to their type."""
         return HALF_RESOLUTION if self.start.dtype == np.float16 else RESOLUTION
@@ -102,8 +118,7 @@ class Paths:
         """Return the movers after a step of gamma, in the type of the corpus; numbers out of its range are infinite."""
         phi, after = self.phi(gamma), np.empty_like(self.start)
         with np.errstate(over="ignore"):
-            for begin in range(0, len(self), _ROWS):
-                part = slice(begin, begin + _ROWS)
+            for part in slices(len(self), _ROWS):
                 start, direction = self.start[part].astype(np.float64), self.direction[part]
                 if self.rotates:
                     angle, length = np.minimum(phi, self.stop[part])[:, None], self.length[part, None]
@@ -124,7 +139,8 @@ def rotations(pull: Pull, start: Array, name: Name) -> Paths:
     if not (length > 0).all():
         raise VectorError(f"documents: {name(int(pull.rows[np.argmin(length > 0)]))} is all zeros; remove it")
     cancelled = size <= _CANCELLED * pull.mass
-    moves = ~cancelled & (away > _PARALLEL) & ((toward >= -_CANCELLED) | pull.negative)
+    aside = away > np.where(toward >= 0, _PARALLEL, _OPPOSITE)
+    moves = ~cancelled & aside & ((toward >= -_CANCELLED) | pull.negative)
     stop = np.arctan2(away, toward)
     return Paths(pull.rows[moves], start[moves], length[moves], direction[moves], stop[moves], pull.labels[moves], True)
 
