@@ -366,7 +366,7 @@ def test_copies_opposite_to_their_pull_are_not_told_apart_by_rounding(angle):
         query = np.cos(angle) * document + np.sin(angle) * aside / np.linalg.norm(aside)
         copies = np.stack([document, 3 * document, document / 7])
         # All copies are pushed away from a query that they almost point to.
-        train = query[None], [{row: -1.0 for row in range(3)}]
+        train = query[None], [dict.fromkeys(range(3), -1.0)]
         moved = NudgeN(gamma=2.0).fit(copies, train).transform(copies)
         moved /= np.linalg.norm(moved, axis=1, keepdims=True)
         assert np.abs(moved - moved[0]).max() < 1e-12
