@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+FUZZ_SECONDS ?= 1200
 
-.PHONY: demo test quick lint bench docs clean
+.PHONY: demo test quick fuzz lint bench docs clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/nudgevec demo
@@ -13,6 +14,9 @@ test: $(VENV)/.test lint
 
 quick: $(VENV)/.test  ## the same tests with fewer generated problems
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+fuzz: $(VENV)/.test  ## damaged labels, files and answers of servers; FUZZ_SECONDS for each kind
+	NUDGEVEC_FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m pytest -q tests/test_fuzz_*.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -264,7 +265,7 @@ class Patch:
             raise PatchError(f"{name} is damaged: its contents do not match their checksum")
         try:
             return cls._from_parts(facts, arrays)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise PatchError(f"{name} is not a valid patch: {error}") from None
 
     def _facts(self) -> dict[str, Any]:
@@ -287,19 +288,48 @@ class Patch:
             _require(curve.edges.shape == (len(curve.values) + 1,), "the curve has a wrong shape")
         parts: dict[str, Any] = {**facts, **arrays}
         patch = cls(**{name: parts[name] for name in (*_ARRAYS, *_FACTS)}, curve=curve)
-        n = len(patch.ids)
-        _require(patch.before.ndim == 2 and patch.before.shape == patch.after.shape, "the vectors have a wrong shape")
-        _require(
-            all(getattr(patch, name).shape[:1] == (n,) for name in _ARRAYS)
-            and all(getattr(patch, name).ndim == 1 for name in ("rows", "labels", "distance")),
-            "rows, ids and vectors differ in number",
-        )
-        _require(patch.before.dtype == patch.after.dtype and patch.before.dtype.kind == "f", "the type is wrong")
-        _require(all(np.isfinite(vectors).all() for vectors in (patch.before, patch.after)), "a vector is not finite")
-        _require(all(isinstance(key, (str, int)) for key in patch.ids), "an id is neither a string nor an integer")
-        _require(len(set(patch.ids)) == n and len(set(patch.rows.tolist())) == n, "a document occurs twice")
-        _require(patch.rows.dtype.kind == "i" and not (patch.rows < 0).any(), "a row is no row number")
+        _check_facts(patch)
+        _check_arrays(patch)
         return patch
+
+
+def _check_facts(patch: Patch) -> None:
+    """Raise ValueError if the facts of a patch file have a wrong type or value."""
+    _require(isinstance(patch.method, str), "the method is not a name")
+    _require(patch.similarity in ("cosine", "dot"), f"no similarity {patch.similarity!r}")
+    _require(_is_finite(patch.gamma) and patch.gamma >= 0, "gamma is not a number of at least 0")
+    _require(patch.metric is None or isinstance(patch.metric, str), "the metric is not a name")
+    _require(isinstance(patch.validation, dict), "the result on the validation queries is not a table")
+    if patch.validation:
+        _require(all(_is_finite(patch.validation[key]) for key in ("before", "after")), "a metric is not a number")
+    _require(
+        isinstance(patch.counts, dict) and all(isinstance(count, int) for count in patch.counts.values()),
+        "the counts are not whole numbers",
+    )
+    _require(isinstance(patch.ids, list), "the ids are not a list")
+    _require(all(isinstance(key, (str, int)) for key in patch.ids), "an id is neither a string nor an integer")
+
+
+def _check_arrays(patch: Patch) -> None:
+    """Raise ValueError if the arrays of a patch file do not fit together."""
+    n = len(patch.ids)
+    _require(patch.before.ndim == 2 and patch.before.shape == patch.after.shape, "the vectors have a wrong shape")
+    _require(
+        all(getattr(patch, name).shape[:1] == (n,) for name in _ARRAYS)
+        and all(getattr(patch, name).ndim == 1 for name in ("rows", "labels", "distance")),
+        "rows, ids and vectors differ in number",
+    )
+    _require(patch.before.dtype == patch.after.dtype and patch.before.dtype.kind == "f", "the type is wrong")
+    vectors_and_distance = (patch.before, patch.after, patch.distance)
+    _require(all(np.isfinite(numbers).all() for numbers in vectors_and_distance), "a vector is not finite")
+    _require(len(set(patch.ids)) == n and len(set(patch.rows.tolist())) == n, "a document occurs twice")
+    _require(patch.rows.dtype.kind == "i" and not (patch.rows < 0).any(), "a row is no row number")
+    _require(patch.labels.dtype.kind == "i" and not (patch.labels < 0).any(), "a number of labels is no such number")
+
+
+def _is_finite(value: object) -> bool:
+    """Whether a fact of a patch file is a finite number."""
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _require(condition: bool, problem: str) -> None:
