@@ -222,7 +222,7 @@ raise SystemExit(main(["tune", "data", "--out", "run"]))
     assert running.stdout.readline() == "saved\n"
     time.sleep(0.2)
     running.send_signal(signal.SIGINT)
-    _, output = running.communicate(timeout=30)
+    _, output = running.communicate()
     assert running.returncode == 130
     assert output == "nudgevec: interrupted\n"
     assert not [name for name in os.listdir() if "run" in name]
