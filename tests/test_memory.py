@@ -66,6 +66,52 @@ def test_memory_of_a_fit_on_an_array_is_bounded(corpus, method, size, n_validati
     assert process.returncode == 0, process.stderr[-2000:]
 
 
+EXTREME = f"""
+import numpy as np
+from nudgevec import {{method}}, evaluate
+
+def status(name):
+    return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith(name + ":"))
+
+random = np.random.default_rng(0)
+
+def some(count):
+    return random.standard_normal((count, 64), dtype=np.float32)
+
+def fit(documents, metric, labels):
+    queries = some(len(labels))
+    half = len(labels) // 2
+    {{method}}(metric, guard=0).fit(documents, (queries[:half], labels[:half]), (queries[half:], labels[half:]))
+    evaluate(documents, queries, labels, metric)
+
+fit(some(100), "ndcg@10", [[0], [1]])  # load libraries, allocate thread buffers
+{{problem}}
+before = status("VmHWM")
+fit(documents, metric, labels)
+grown = status("VmHWM") - before
+assert grown < ({LIMIT_MB} << 20), f"the process grew by {{{{grown >> 20}}}} MB"
+"""
+
+PROBLEMS = {
+    "a huge k": 'documents, metric, labels = some(120), "recall@999999999", [[i] for i in range(100)]',
+    "equal documents": "documents = some(1).repeat(20_000, axis=0); "
+    'metric, labels = "ndcg@10", [[i] for i in range(400)]',
+    "nearly equal documents": "documents = some(1) + np.float32(1e-6) * some(20_000); "
+    'metric, labels = "recall@100", [[i] for i in range(400)]',
+    "5,000 labels per query": 'documents, metric = some(20_000), "ndcg@100"; '
+    "labels = [random.choice(20_000, 5000, replace=False).tolist() for _ in range(200)]",
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+@pytest.mark.parametrize("method", ["NudgeN", "NudgeM"])
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_memory_of_extreme_problems_is_bounded(problem, method):
+    code = EXTREME.format(method=method, problem=PROBLEMS[problem])
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr[-2000:]
+
+
 PARQUET = f"""
 import sys
 import numpy as np

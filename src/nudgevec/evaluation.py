@@ -221,8 +221,7 @@ def evaluation(
     seed: int = 0,
 ) -> Evaluation:
     """Return the evaluation of rankings: ``rows`` are the best documents of every query."""
-    hit = rows[relevant.query] == relevant.row[:, None]
-    rank = np.where(hit.any(axis=1), hit.argmax(axis=1) + 1, rows.shape[1] + 1)
+    rank = _ranks(rows, relevant)
     # Rankings shorter than the cut-off of a metric hold all documents.
     limited = [metric.limited(rows.shape[1]) for metric in metrics]
     values = np.array(
@@ -240,6 +239,21 @@ def evaluation(
     for column in (relevant.query, relevant.row, relevant.weight):
         digest.update(column.tobytes())
     return Evaluation(scores, used, without_labels, digest.hexdigest())
+
+
+def _ranks(rows: Ints, relevant: Labels) -> Ints:
+    """Return the rank of every label in the ranking of its query, one more than its length where it is not in it."""
+    beyond = rows.shape[1] + 1
+    rank = np.full(len(relevant), beyond)
+    # Labels are sorted by query and row, and so by this number.
+    n_rows = int(max(rows.max(initial=0), relevant.row.max(initial=0))) + 1
+    label = relevant.query * n_rows + relevant.row
+    query, position = np.nonzero(rows >= 0)
+    ranked = query * n_rows + rows[query, position]
+    at = np.minimum(np.searchsorted(label, ranked), len(label) - 1)
+    is_label = label[at] == ranked
+    rank[at[is_label]] = position[is_label] + 1
+    return rank
 
 
 def compare(
