@@ -9,12 +9,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from nudgevec.core.candidates import first_candidates
 from nudgevec.core.curve import Curve, choose
 from nudgevec.core.exact import dot, float32_error, norms, scaled_queries
-from nudgevec.core.paths import RESOLUTION
+from nudgevec.core.paths import RESOLUTION, rays
 from nudgevec.core.pull import sum_pulls
-from nudgevec.core.sweep import Steps
+from nudgevec.core.sweep import Steps, _problem
 from nudgevec.labels import Labels
+from nudgevec.metrics import Metric
 
 
 @pytest.mark.parametrize("dim", [1, 7, 8, 77, 9000])
@@ -108,3 +110,18 @@ def test_the_choice_is_the_middle_of_the_widest_gap(seed, widest):
     chosen = choose(curve, steps, paths, guard=0)
     expected = choose_slowly(values, edges, cancelling, paths)
     assert chosen.gamma == pytest.approx(4 * math.sin(expected / 2) ** 2, rel=1e-9)
+
+
+@pytest.mark.parametrize("longest", [0, 3])
+def test_a_labelled_document_much_longer_than_others_keeps_the_candidates_few(longest):
+    random = np.random.default_rng(0)
+    start, queries = random.standard_normal((500, 16)), scaled_queries(random.standard_normal((2, 16)))
+    start[longest] *= 1e3
+    labels = Labels(np.zeros(4, int), np.arange(4), np.ones(4), 1)
+    pull = sum_pulls(Labels(np.arange(500) % 2, np.arange(500), np.ones(500), 2), queries)
+    paths = rays(pull, start, str)
+    problem = _problem(paths, labels, 1, Metric("recall", 1), 2.0**50)
+    s32, z32 = (queries[0] @ part.T for part in (start / paths.divisor[:, None], paths.direction))
+    nothing = np.full(2, -1), np.full(2, -np.inf)
+    curves = first_candidates(problem, 0, s32.astype(np.float32), z32.astype(np.float32), *nothing)
+    assert math.hypot(curves.base_s, curves.base_z) < 100

@@ -10,6 +10,7 @@ import scipy.sparse
 from sklearn.base import clone
 
 from nudgevec import ArrayCorpus, NudgeM, NudgeMN, NudgeN, NudgeNU, evaluate
+from nudgevec.engines.torch import TorchEngine
 from nudgevec.errors import NotFittedError, NudgeWarning, OptionError
 from problems import learnable
 
@@ -75,6 +76,10 @@ def test_scikit_learn_can_clone_tuners(problem, method):
     assert copy.set_params(guard=2.0).guard == 2.0
     with pytest.raises(OptionError, match="has no option 'guards'"):
         copy.set_params(guards=2.0)
+
+
+def test_scikit_learn_can_clone_tuners_with_an_engine_of_their_own():
+    assert isinstance(clone(NudgeN(engine=TorchEngine("cpu"))).engine, TorchEngine)
 
 
 @pytest.mark.parametrize("method", [NudgeN, NudgeM])

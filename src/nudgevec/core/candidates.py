@@ -1,25 +1,33 @@
 """Which documents can matter for a query, and why that is safe.
 
-Every document has a score curve (``paths``). The sweep needs the ranks of the labels up to k, at every angle; almost
-all documents have nothing to do with them. On an interval of angles:
+Every document has a score curve (``paths``), a function of the angle. The sweep needs the ranks of the labels up to k,
+at every angle, and almost all documents have nothing to do with them. On an interval of angles:
 
 1. The range of each curve is known in closed form (``curve_range``), up to the error bound of its float32 scores.
 2. Let T be the k-th largest lower bound. At every angle of the interval at least k documents score T or more. A label
-   whose upper bound is below T is nowhere in the top k. An interval without other labels contributes nothing.
-3. The other labels lie in a window, between the least of their lower bounds (but not below T) and the largest of their
-   upper bounds. A document that is always below the window is dropped. A document that is always above it is always
-   ahead of all labels: it is counted, and dropped.
-4. This changes no rank up to k. Let y be one of these labels and j a dropped document. If j is always below the least
-   lower bound of the labels, it is never ahead of y. Otherwise j is always below T. Where it is ahead of y, y is below
-   T as well. So the k documents whose lower bounds reach T are ahead of y: they are kept or counted, and the rank of y
-   is worse than k with and without j.
+   whose upper bound is below T is nowhere in the top k. If there are no other labels, the interval contributes nothing.
+3. The other labels lie in a window of scores: from W, the smallest of their max(lower bound, T), to the largest of
+   their upper bounds. A document that is always below the window is dropped. A document that is always above it is
+   always ahead of all these labels: it is counted, and dropped.
+4. Dropping a document j that is always below W changes no rank up to k. Let y be one of the labels. If the lower bound
+   of y is at least W, j is never ahead of y. If it is less, then W = T, because W is at most max(lower bound of y, T).
+   So j is always below T, and where it is ahead of y, y is below T too: then at least k documents are ahead of y, the
+   ones whose lower bounds reach T. Those are not below the window, so they are kept or counted, and the rank of y is
+   worse than k with and without j.
+5. Halves of a bisected interval begin with what is left of it. Ranks up to k are then 1 + the documents that were
+   counted + the kept ones that are ahead, so step 2 asks for the (k - counted)-th largest lower bound of the kept ones,
+   and steps 3 and 4 hold again.
 
-A document within ``TIE`` below a label counts as ahead of it (``crossings``). The error bounds include ten times that,
-so all of this holds for ties too; and of the unmoved documents the best k + 1 are candidates, one more than k, because
-the last of the top k may be tied with the next.
+Two more facts make this exact:
 
-Keeping too many documents changes nothing at all, so bounds need not be tight. ``first_candidates`` applies this to the
-whole range of angles, and ``prune`` to one interval of a bisection.
+- A document within ``TIE`` below a label counts as ahead of it (``crossings``). The error bounds include ten times
+  that, so all of the above holds for ties too. Of the unmoved documents, k + 1 are candidates: the labelled document
+  itself may be one of them, and k others decide whether it is in the top k.
+- Under NUDGE-M a base curve is subtracted from all curves before their ranges are compared. It is the same for all, and
+  so changes no comparison.
+
+Keeping too many documents changes nothing at all, so bounds need not be tight; a T of fewer documents is smaller, and
+keeps more. ``first_candidates`` applies this to the whole range of angles, ``prune`` to one interval of a bisection.
 """
 
 from __future__ import annotations
@@ -41,7 +49,7 @@ class Problem(NamedTuple):
 
     start: Array
     """(m, d), the vectors of the movers as the corpus keeps them."""
-    unit: Floats
+    divisor: Floats
     """(m,), what each start is divided by."""
     direction: Floats
     """(m, d)"""
@@ -61,7 +69,7 @@ class Problem(NamedTuple):
     label_mover: Ints
     """The index of the labelled document among the movers, or -1."""
     share: Floats
-    """What each label contributes to the metric at a discount of 1, in units."""
+    """What each label contributes to the metric at a discount of 1, in quanta."""
     discount: Floats
     """The value of each rank; 0 from rank k + 1 on."""
     k: int
@@ -129,9 +137,7 @@ def first_candidates(problem, query, s32, z32, rows, scores):
                     label[c] = y
     # Under NUDGE-M the scores of all documents grow alike with the angle, and only their differences separate them.
     # These are curves of the same family, because all documents have the same stop.
-    base_s = base_z = 0.0
-    if problem.rays and n > n_unmoved:
-        base_s, base_z = np.float64(s32[path[n - 1]]), np.float64(z32[path[n - 1]])
+    base_s, base_z = _base_curve(path[n_unmoved:n], s32, z32) if problem.rays else (0.0, 0.0)
     known, whole = np.arange(n), interval(0.0, problem.end)
     curves = _score_curves(path[:n], label[:n], s32, z32, scores, base_s, base_z)
     lowest, _ = _label_window(curves, known, _threshold(problem, curves, known, problem.k, whole))
@@ -149,6 +155,21 @@ def first_candidates(problem, query, s32, z32, rows, scores):
     others = np.flatnonzero(reaches)
     path, label = np.append(path[:n], others), np.append(label[:n], np.full(len(others), -1))
     return _score_curves(path, label, s32, z32, scores, base_s, base_z)
+
+
+@compiled()
+def _base_curve(labelled, s32, z32):
+    """Return the curve of the labelled mover with the smallest amplitude.
+
+    A larger one would widen the ranges of all others. Above an amplitude of 10^4 there is none: rounding the
+    subtraction could then exceed the error bounds.
+    """
+    smallest, base_s, base_z = 1e8, 0.0, 0.0
+    for j in labelled:
+        s, z = np.float64(s32[j]), np.float64(z32[j])
+        if s * s + z * z < smallest:
+            smallest, base_s, base_z = s * s + z * z, s, z
+    return base_s, base_z
 
 
 @compiled()

@@ -15,16 +15,17 @@ from nudgevec.core.compiling import compiled
 # Scores are inner products of vectors of about unit length in float64: above their rounding errors, and far below any
 # difference that float32 vectors can express.
 TIE = 1e-12
-# The most pieces that ``compare`` divides an interval into: three for each of three segments.
+# The most pieces that ``divide`` divides an interval into: three for each of three segments.
 PIECES = 9
 
 
 @compiled()
-def compare(problem, curves, j, y, span, begins, ahead):
+def divide(problem, curves, j, y, span, begins, ahead):
     """Divide an interval into pieces in each of which j is ahead of y, or is not; return how many there are.
 
-    ``begins[p]`` is the angle where piece p begins, within (low, high] for p > 0. On each of three segments the lead
-    f_j - f_y + TIE is a cos(phi) + b sin(phi) + c: while both documents move, when one has stopped, when both have.
+    There is at least one. ``begins[p]`` is the angle where piece p begins, within (low, high] for p > 0. On each of
+    three segments the lead f_j - f_y + TIE is a cos(phi) + b sin(phi) + c: while both documents move, when one has
+    stopped, when both have.
     """
     path_j, path_y = curves.path[j], curves.path[y]
     stop_j, stop_y = problem.stop[path_j], problem.stop[path_y]
@@ -50,10 +51,10 @@ def compare(problem, curves, j, y, span, begins, ahead):
         root_1, root_2 = _roots(a, b, c, left, right)
         for piece in range(3):
             begin = (left, root_1, root_2)[piece]
-            stop = (root_1, root_2, right)[piece]
-            if begin >= stop or stop <= span.low or begin > span.high:
+            end = (root_1, root_2, right)[piece]
+            if begin >= end or end <= span.low or begin > span.high:
                 continue
-            middle = (begin + stop) / 2
+            middle = (begin + end) / 2
             begins[n] = begin
             ahead[n] = a * math.cos(middle) + b * math.sin(middle) + c >= 0
             n += 1

@@ -120,23 +120,23 @@ class QueryCurves:
 
 def query_curves(steps: Steps, paths: Paths) -> QueryCurves:
     """Return step functions of gamma instead of the angle."""
-    change, at_zero = (np.asarray(column * steps.unit, np.float64) for column in (steps.delta, steps.at_zero))
+    change, at_zero = (np.asarray(column * steps.quantum, np.float64) for column in (steps.delta, steps.at_zero))
     return QueryCurves(paths.gammas(steps.phi), steps.query, change, at_zero)
 
 
 def curve_of(steps: Steps, paths: Paths) -> Curve:
     """Return the mean over all queries as a function of gamma."""
-    angles, units = _plateaus(steps)
-    changes = np.append(True, np.diff(units) != 0)
-    angles, units = angles[changes], units[changes]
+    angles, quanta = _plateaus(steps)
+    changes = np.append(True, np.diff(quanta) != 0)
+    angles, quanta = angles[changes], quanta[changes]
     edges = paths.gammas(np.append(angles, paths.end))
     wide = np.append(np.diff(edges) > 0, True)
-    unit = steps.unit / max(1, len(steps.at_zero))
-    return Curve(edges[wide], units[wide[:-1]] * unit, float(steps.at_zero.sum() * unit))
+    quantum = steps.quantum / max(1, len(steps.at_zero))
+    return Curve(edges[wide], quanta[wide[:-1]] * quantum, float(steps.at_zero.sum() * quantum))
 
 
 def _plateaus(steps: Steps) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Return the left ends of all gaps between crossings, and the sum over all queries there, in units."""
+    """Return the left ends of all gaps between crossings, and the sum over all queries there, in quanta."""
     phi = np.append(0.0, steps.phi)
     total = steps.at_zero.sum() + np.append(0, np.cumsum(steps.delta))
     first = np.append(True, np.diff(phi) > SAME_ANGLE)
@@ -165,7 +165,7 @@ def choose(curve: Curve, steps: Steps, paths: Paths, guard: float) -> Choice:
     best = float(curve.values[plateau])
     if best <= curve.at_zero or gamma == 0:
         return Choice(0.0, (0.0, 0.0), curve.at_zero, curve.at_zero, 0.0, 0.0)
-    gain = steps.per_query(phi) - steps.at_zero * steps.unit
+    gain = steps.per_query(phi) - steps.at_zero * steps.quantum
     spread = sqrt(float(gain @ gain))
     evidence = float(gain.sum()) / spread if spread > 0 else 0.0
     if guard > 0 and not evidence > guard * (1 + 1e-9):

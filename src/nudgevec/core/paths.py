@@ -100,7 +100,7 @@ class Paths:
         return 0.0 if self.rotates else pi / 2
 
     @property
-    def unit(self) -> Floats:
+    def divisor(self) -> Floats:
         """What each start is divided by for scoring: its own length, or the common scale."""
         return self.length if self.rotates else np.full(len(self), self.scale)
 

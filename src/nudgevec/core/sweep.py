@@ -5,7 +5,7 @@ the range of angles until few of them are left. In such a leaf the candidates ar
 label is compared with every other candidate: the angles at which one gets ahead of the other have closed forms
 (``crossings``). Each changes the label's rank by one, and so the metric (``_walk``).
 
-Values of the metric are whole numbers of a small unit, so that sums over queries do not depend on their order.
+Values of the metric are whole numbers of a small quantum, so that sums over queries do not depend on their order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numba import prange
 from nudgevec.arrays import Floats, Ints, Singles
 from nudgevec.core.candidates import Problem, first_candidates, grown, interval, prune
 from nudgevec.core.compiling import compiled
-from nudgevec.core.crossings import PIECES, TIE, compare
+from nudgevec.core.crossings import PIECES, TIE, divide
 from nudgevec.core.exact import compilable, dot, float32_error
 from nudgevec.core.paths import Paths
 from nudgevec.core.scan import Scorer, TopK, scorer, single
@@ -43,22 +43,22 @@ USUAL_STEPS = 64
 class Steps(NamedTuple):
     """The metric of every query as a step function of the angle, all queries in one list.
 
-    Query ``query[e]`` gains ``delta[e] * unit`` at angle ``phi[e]``; sorted by angle.
+    Query ``query[e]`` gains ``delta[e] * quantum`` at angle ``phi[e]``; sorted by angle.
     """
 
     phi: Floats
     query: Ints
     delta: Ints
     at_zero: Ints
-    """The value of each query at angle 0, in units."""
-    unit: float
+    """The value of each query at angle 0, in quanta."""
+    quantum: float
 
     def per_query(self, phi: float) -> Floats:
         """Return the metric of every query at an angle that is no crossing."""
         before = np.searchsorted(self.phi, phi)
-        # The total of a query stays below 2^53 units, so float64 sums of integers are exact here.
+        # The total of a query stays below 2^53 quanta, so float64 sums of integers are exact here.
         gained = np.bincount(self.query[:before], self.delta[:before].astype(np.float64), len(self.at_zero))
-        return np.asarray((self.at_zero + gained) * self.unit, np.float64)
+        return np.asarray((self.at_zero + gained) * self.quantum, np.float64)
 
 
 class _Batch(NamedTuple):
@@ -113,9 +113,9 @@ def metric_steps(
     leaf_size : int
         How many candidates are compared rather than pruned further. The result does not depend on it.
     """
-    bits = unit_bits(len(queries))
+    bits = quantum_bits(len(queries))
     problem = _problem(paths, labels, len(queries), metric, 2.0**bits)
-    score_start = score_with(single(problem.start / problem.unit[:, None]))
+    score_start = score_with(single(problem.start / problem.divisor[:, None]))
     score_direction = score_with(single(problem.direction))
     unmoved_scores = unmoved.scores if paths.rotates else unmoved.scores / paths.scale
     size, parts = max(1, BATCH_SCORES // max(1, len(paths))), []
@@ -130,12 +130,12 @@ def metric_steps(
     return Steps(phi[order], query[order], delta[order], at_zero, 2.0**-bits)
 
 
-def unit_bits(n_queries: int) -> int:
-    """Return b so that sums over all queries in units of 2^-b fit into 64-bit integers."""
+def quantum_bits(n_queries: int) -> int:
+    """Return b so that sums over all queries in quanta of 2^-b fit into 64-bit integers."""
     return 62 - max(10, int(n_queries).bit_length())
 
 
-def _problem(paths: Paths, labels: Labels, n_queries: int, metric: Metric, units: float) -> Problem:
+def _problem(paths: Paths, labels: Labels, n_queries: int, metric: Metric, quanta: float) -> Problem:
     stop = np.append(paths.stop, paths.unmoved_stop)
     # A score curve is s cos + z sin: the errors of s (relative to the scaled start) and of z (a unit vector) add up.
     scaled = np.ones(len(paths)) if paths.rotates else paths.length / paths.scale
@@ -144,7 +144,7 @@ def _problem(paths: Paths, labels: Labels, n_queries: int, metric: Metric, units
     mover = np.searchsorted(paths.rows, labels.row)
     return Problem(
         start=compilable(paths.start),
-        unit=paths.unit,
+        divisor=paths.divisor,
         direction=paths.direction,
         stop=stop,
         # cos(pi/2) is not quite 0 in float64, and a ray never stops.
@@ -157,7 +157,7 @@ def _problem(paths: Paths, labels: Labels, n_queries: int, metric: Metric, units
         first_label=np.searchsorted(labels.query, np.arange(n_queries + 1)),
         label_row=labels.row,
         label_mover=np.where(np.append(paths.rows, -1)[mover] == labels.row, mover, -1),
-        share=metric.shares(labels.query, labels.weight) * units,
+        share=metric.shares(labels.query, labels.weight) * quanta,
         discount=metric.discount(),
         k=metric.k,
         best_only=metric.best_only,
@@ -248,7 +248,7 @@ def _score_exactly(problem, curves, candidates, query):
     for c in candidates:
         if not curves.exact[c]:
             j = curves.path[c]
-            curves.s[c] = dot(query, problem.start[j]) / problem.unit[j]
+            curves.s[c] = dot(query, problem.start[j]) / problem.divisor[j]
             curves.z[c] = dot(query, problem.direction[j])
             curves.exact[c] = True
 
@@ -268,7 +268,7 @@ def _walk(problem, curves, leaf, ahead, span, phi, delta, n_steps):
     for i in range(len(leaf)):
         if curves.label[leaf[i]] >= 0:
             at_rank[min(rank[i], last)] += 1
-            value += _units(problem, curves.label[leaf[i]], min(rank[i], last))
+            value += _quanta(problem, curves.label[leaf[i]], min(rank[i], last))
     if problem.best_only:
         value = _best(problem, at_rank)
     at_start = written = value
@@ -280,7 +280,7 @@ def _walk(problem, curves, leaf, ahead, span, phi, delta, n_steps):
         after = min(max(rank[i], 0), last)
         at_rank[before] -= 1
         at_rank[after] += 1
-        value += _units(problem, curves.label[leaf[i]], after) - _units(problem, curves.label[leaf[i]], before)
+        value += _quanta(problem, curves.label[leaf[i]], after) - _quanta(problem, curves.label[leaf[i]], before)
         if e + 1 < n_events and angle[e + 1] == angle[e]:
             continue
         if problem.best_only:
@@ -309,12 +309,13 @@ def _rank_events(problem, curves, leaf, span, rank):
         most = n + PIECES * len(leaf)
         angle, label, change = grown(angle, most), grown(label, most), grown(change, most)
         for j in leaf:
+            # The bounds include the error bounds, and so ties: where they are apart, the order is certain.
             if j == y or curves.upper[j] < curves.lower[y]:
                 continue
             if curves.lower[j] > curves.upper[y]:
                 rank[i] += 1
                 continue
-            pieces = compare(problem, curves, j, y, span, begins, ahead)
+            pieces = divide(problem, curves, j, y, span, begins, ahead)
             rank[i] += ahead[0]
             for piece in range(1, pieces):
                 if ahead[piece] != ahead[piece - 1]:
@@ -339,8 +340,8 @@ def _sort_by_angle(angle, label, change, n):
 
 
 @compiled()
-def _units(problem, label, rank):
-    """Return what a label contributes to the metric at a rank, in units."""
+def _quanta(problem, label, rank):
+    """Return what a label contributes to the metric at a rank, in quanta."""
     return np.int64(np.rint(problem.share[label] * problem.discount[rank]))
 
 
@@ -349,5 +350,5 @@ def _best(problem, at_rank):
     """Return the value of the best rank that a label has. All labels have the same share."""
     for rank in range(1, problem.k + 1):
         if at_rank[rank]:
-            return _units(problem, 0, rank)
+            return _quanta(problem, 0, rank)
     return np.int64(0)

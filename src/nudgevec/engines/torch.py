@@ -50,11 +50,17 @@ class TorchEngine:
             import torch
         except ImportError:
             raise MissingExtraError("the torch engine", "torch") from None
-        self._torch = torch
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.block_rows = block_rows
         # Scores that exist at a time; with what is made of them, three times as much memory.
         self._products = 1 << (28 if self.device.type == "cuda" else 22)
+
+    @property
+    def _torch(self) -> Any:
+        # Not an attribute: modules cannot be copied, and engines are options of tuners.
+        import torch
+
+        return torch
 
     def scorer(self, vectors: Singles) -> Scorer:
         """Return a function from queries to their float32 inner products with these vectors."""
