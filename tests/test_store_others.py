@@ -6,12 +6,13 @@ import os
 
 import lancedb
 import numpy as np
+import psycopg
 import pyarrow as pa
 import pytest
 
 import collections_on_disk as disk
 from nudgevec import NudgeN, Patch, cli, open_store
-from nudgevec.errors import InputError, NudgeError, StoreError
+from nudgevec.errors import InputError, NudgeError, NudgeWarning, StoreError
 from nudgevec.stores import recall
 from nudgevec.stores.milvus_store import MilvusStore
 from real_stores import STORES, Faiss, Lance, Milvus, Postgres, Qdrant
@@ -177,6 +178,24 @@ def test_a_vacuum_is_announced_and_can_be_left_out(tmp_path, monkeypatch, capsys
     assert "vacuuming" not in capsys.readouterr().err
     assert cli.main(["revert", "--store", store.url]) == 0
     assert "docs: vacuuming the table, so that its index finds the new vectors ..." in capsys.readouterr().err
+
+
+def test_a_vacuum_that_is_not_allowed_is_a_warning(tmp_path):
+    store = Postgres(tmp_path, similarity="cosine")
+    store.fill(vectors(rows=100))
+    store.index()
+    patch = patch_for(store)
+    role = f"guest{os.getpid()}"
+    store._do(f"CREATE ROLE {role} LOGIN")
+    store._do(f"GRANT SELECT, UPDATE ON docs TO {role}")
+    store._do(f"GRANT CREATE ON SCHEMA public TO {role}")
+    with psycopg.connect(store.uri, user=role) as connection:
+        opened = open_store(connection, "docs")
+        with pytest.warns(NudgeWarning, match="the vectors are written, but the table was not vacuumed: permission"):
+            assert opened.apply(patch).applied == len(patch)
+        with pytest.warns(NudgeWarning, match="not vacuumed"):
+            opened.revert()
+        assert not connection.autocommit
 
 
 def test_lancedb_reads_ids_once_for_any_number_of_rows(tmp_path, monkeypatch):

@@ -271,16 +271,26 @@ class PgStore(Store):
         Without ``INDEX_CLEANUP`` PostgreSQL leaves them in the index if they are few.
         """
         log.warning("%s: vacuuming the table, so that its index finds the new vectors ...", self.url)
-        autocommit = self.client.autocommit
+        autocommit, problems = self.client.autocommit, []
+
+        def note(notice: Any) -> None:
+            # Without the right to vacuum a table PostgreSQL skips it with a warning.
+            if notice.severity_nonlocalized == "WARNING":
+                problems.append(notice.message_primary)
+
+        self.client.add_notice_handler(note)
         try:
             self.client.autocommit = True
             self._execute(f"VACUUM (INDEX_CLEANUP ON) {self.table}")
         except self.psycopg.Error as error:
-            message = f"{self.url}: the vectors are written, but the table was not vacuumed: {error_text(error)}"
-            warnings.warn(message, NudgeWarning, stacklevel=5)
+            problems.append(error_text(error))
         finally:
+            self.client.remove_notice_handler(note)
             if not self.client.closed:
                 self.client.autocommit = autocommit
+        for problem in problems:
+            message = f"{self.url}: the vectors are written, but the table was not vacuumed: {problem}"
+            warnings.warn(message, NudgeWarning, stacklevel=5)
 
     def write(self, ids: Sequence[Any], old: Array, new: Array) -> None:
         # The rows have been locked since they were compared with the old vectors.
