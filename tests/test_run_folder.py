@@ -188,6 +188,44 @@ def test_a_broken_run_folder_is_one_line(name, contents, capsys):
     assert cli.main(["tune", "data", "--out", "run", "--overwrite"]) == (name == "run.json")
 
 
+@pytest.mark.parametrize("name", [".nudgevec-draft", ".nudgevec-complete", ".nudgevec-lock"])
+def test_files_of_the_user_with_names_of_drafts_are_kept(name, tmp_path, capsys):
+    cli.main(["tune", "data", "--out", "run"])
+    if name == ".nudgevec-lock":
+        Path("run", name).write_text("years of work")
+    else:
+        Path("run", name).mkdir()
+        Path("run", name, "thesis").write_text("years of work")
+    cli.main(["inspect", "run"])
+    cli.main(["tune", "data", "--out", "run", "--overwrite"])
+    kept = Path("run", name)
+    assert (kept if kept.is_file() else kept / "thesis").read_text() == "years of work"
+    assert folder.SavedRun(Path("run")).facts["method"] == "N"
+
+
+@pytest.mark.parametrize("link", [".nudgevec-complete", ".nudgevec-complete/files", "sub"])
+def test_reading_a_run_folder_moves_no_files_through_links(link, tmp_path, capsys):
+    """A folder that came from others may look as if a process had been killed while it replaced files."""
+    cli.main(["tune", "data", "--out", "run"])
+    home, complete = tmp_path / "home", Path("run/.nudgevec-complete")
+    for path in (home, home / "files", home / "files/sub", complete, complete / "files"):
+        path.mkdir()
+    for path in (home, complete):
+        (path / "created-by-nudgevec").touch()
+    (home / "files/thesis").write_text("years of work")
+    if link == "sub":
+        (complete / "files/sub").mkdir()
+        (complete / "files/sub/thesis").write_text("nothing")
+        Path("run/sub").symlink_to(home / "files")
+    else:
+        shutil.rmtree(Path("run", link))
+        Path("run", link).symlink_to(home / "files" if link.endswith("files") else home)
+    before = {path: path.is_file() and path.read_bytes() for path in home.rglob("*")}
+    cli.main(["inspect", "run"])
+    cli.main(["tune", "data", "--out", "run", "--overwrite"])
+    assert {path: path.is_file() and path.read_bytes() for path in home.rglob("*")} == before
+
+
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_modes_of_a_run_folder_respect_the_umask(umask):
     previous = os.umask(umask)

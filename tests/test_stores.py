@@ -691,7 +691,7 @@ def test_passwords_are_never_shown(tmp_path, monkeypatch, capsys):
 
 
 def test_postgres_tables_of_other_kinds(tmp_path):
-    """Integer ids, half precision, a schema, two vector columns, an index that is rebuilt."""
+    """Integer ids, half precision, a schema, two vector columns."""
     store = Postgres(tmp_path)
     made = vectors(rows=100).astype(np.float16)
     store._do("CREATE SCHEMA mine")
@@ -703,7 +703,7 @@ def test_postgres_tables_of_other_kinds(tmp_path):
     store.url = store.url.replace("#docs", "#mine.docs")
     with pytest.raises(StoreError, match=r"cannot choose the vector: set vector=NAME to one of: one, two"):
         open_store(store.url)
-    store.url = store.option(vector="one", rebuild="yes")
+    store.url = store.option(vector="one", vacuum="no")
     patch = patch_for(store)
     assert patch.after.dtype == np.float16
     with open_store(store.url) as opened:
@@ -712,8 +712,8 @@ def test_postgres_tables_of_other_kinds(tmp_path):
         assert recall(opened, made[:5]) == 1.0
     assert store._do("SELECT COUNT(*) FROM pg_indexes WHERE indexname = 'by_one'") == [(1,)]
     assert do(store, "revert", patch).original == len(patch)
-    with pytest.raises(OptionError, match="rebuild must be yes or no"):
-        open_store(store.option(rebuild="perhaps"))
+    with pytest.raises(OptionError, match="vacuum must be yes or no"):
+        open_store(store.option(vacuum="perhaps"))
 
 
 def test_qdrant_documents_identified_by_their_payload(tmp_path):

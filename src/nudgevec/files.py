@@ -19,6 +19,9 @@ from nudgevec.errors import InputError
 _LOCK = ".nudgevec-lock"
 _DRAFT = ".nudgevec-draft"
 _COMPLETE = ".nudgevec-complete"
+# A draft folder holds a file that shows who created it, and is not removed without it.
+_MARK = "created-by-nudgevec"
+_FILES = "files"
 
 
 @contextmanager
@@ -61,11 +64,46 @@ def claim_folder(folder: Path) -> Iterator[None]:
         yield
     finally:
         # While it is locked: who opens the old file later finds that it was removed, and creates a new one.
-        path.unlink(missing_ok=True)
+        if path.stat().st_size == 0:
+            path.unlink()
         lock.release()
         if is_new:
             with contextlib.suppress(OSError):
                 folder.rmdir()
+
+
+@contextmanager
+def draft_folder(path: Path) -> Iterator[Path]:
+    """Create a folder, and remove it at the end; one that a killed process left is replaced.
+
+    Raises
+    ------
+    InputError
+        If there is something at this path that nudgevec did not create.
+    """
+    _remove_draft(path)
+    path.mkdir()
+    (path / _MARK).touch()
+    try:
+        yield path
+    finally:
+        _remove_draft(path)
+
+
+def _remove_draft(folder: Path) -> None:
+    if not os.path.lexists(folder):
+        return
+    mark = folder / _MARK
+    entries = list(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else None
+    if entries is None or (entries and mark not in entries):
+        raise InputError(f"{folder} was not created by nudgevec, which needs this name for a while: rename it")
+    # The mark goes last: a process that is killed before leaves a folder that can be removed.
+    for path in sorted(entries, key=lambda path: path == mark):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    folder.rmdir()
 
 
 @contextmanager
@@ -75,39 +113,44 @@ def replace_files(folder: Path) -> Iterator[Path]:
     Other files in the folder stay as they are. A process that is killed while it moves files leaves the rest to
     ``finish_replacement``.
     """
-    draft = folder / _DRAFT
-    if draft.exists():
-        shutil.rmtree(draft)
-    draft.mkdir()
-    try:
-        yield draft
-        for path in draft.rglob("*"):
+    with draft_folder(folder / _DRAFT) as draft:
+        files = draft / _FILES
+        files.mkdir()
+        yield files
+        for path in files.rglob("*"):
             if path.is_file():
                 _flush(path)
         os.replace(draft, folder / _COMPLETE)
         sync_folder(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     finish_replacement(folder)
 
 
 def finish_replacement(folder: Path) -> None:
-    """Move the files of a complete draft to their folder, if a process was killed before it had moved all of them."""
+    """Move the files of a complete draft to their folder, if a process was killed before it had moved all of them.
+
+    Raises
+    ------
+    InputError
+        If a symbolic link would take files out of the folder.
+    """
     complete = folder / _COMPLETE
-    if not complete.is_dir():
+    if complete.is_symlink() or not (complete / _MARK).exists():
         return
-    paths = sorted(complete.rglob("*"))
-    subfolders = [path for path in paths if path.is_dir()]
+    files = complete / _FILES
+    paths = [] if files.is_symlink() else sorted(files.rglob("*"))
+    subfolders = [path for path in paths if path.is_dir() and not path.is_symlink()]
     for subfolder in subfolders:
-        (folder / subfolder.relative_to(complete)).mkdir(exist_ok=True)
+        target = folder / subfolder.relative_to(files)
+        if target.is_symlink():
+            raise InputError(f"{target} is a symbolic link, and files are about to be written there: remove it")
+        target.mkdir(exist_ok=True)
+    # Another process may be doing the same.
     for path in paths:
-        # Another process may be doing the same.
         with contextlib.suppress(FileNotFoundError):
             if path not in subfolders:
-                os.replace(path, folder / path.relative_to(complete))
-    for subfolder in [*reversed(subfolders), complete]:
-        with contextlib.suppress(OSError):
-            subfolder.rmdir()
+                os.replace(path, folder / path.relative_to(files))
+    with contextlib.suppress(FileNotFoundError):
+        _remove_draft(complete)
     sync_folder(folder)
 
 

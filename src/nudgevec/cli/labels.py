@@ -79,7 +79,8 @@ def signals(options: argparse.Namespace) -> None:
         except ValueError:
             raise OptionError(f"--set takes NAME=WEIGHT, for example click=0.3, not {text!r}") from None
     with LabelLog(options.log) if new_weights else _open_existing(options.log) as log:
-        log.set_weights(new_weights)
+        if new_weights:
+            log.set_weights(new_weights)
         weights = log.weights
     if options.json:
         print_json(weights, indent=None)
@@ -91,7 +92,7 @@ def signals(options: argparse.Namespace) -> None:
 def _open_existing(path: str) -> LabelLog:
     if not Path(path).is_file():
         raise InputError(f"no label log at {path}")
-    return LabelLog(path)
+    return LabelLog(path, read_only=True)
 
 
 def _write_qrels(path: Path, qrels: Qrels) -> None:

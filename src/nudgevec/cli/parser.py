@@ -85,6 +85,7 @@ def _add_stores(commands: Any) -> None:
     apply = _add(commands, "apply", "stores:apply", "apply the patch of a run to a vector store")
     apply.add_argument("run", metavar="RUN", help="run folder")
     _add_store(apply)
+    _add_no_vacuum(apply)
     apply.add_argument(
         "--check",
         type=int,
@@ -98,6 +99,7 @@ def _add_stores(commands: Any) -> None:
     revert.add_argument("run", metavar="RUN", nargs="?", help="run folder; the applied patch by default")
     revert.add_argument("--force", action="store_true", help="revert what can be reverted, and drop the rest")
     _add_store(revert)
+    _add_no_vacuum(revert)
     _add_json(revert)
 
     status = _add(commands, "status", "stores:status", "show which patch is applied to a vector store")
@@ -183,6 +185,12 @@ def _add_json(command: argparse.ArgumentParser) -> None:
 def _add_store(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--store", required=True, metavar="URL", help="vector store, for example lancedb:///data/db#docs"
+    )
+
+
+def _add_no_vacuum(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--no-vacuum", action="store_true", help="PostgreSQL: do not vacuum the table after writing its vectors"
     )
 
 

@@ -14,7 +14,7 @@ from nudgevec.cli.output import print_json
 from nudgevec.errors import NudgeWarning, OptionError, VectorError
 from nudgevec.runs import folder
 from nudgevec.runs.pipeline import warn_dropped
-from nudgevec.stores import Address, error_text, open_store, recall
+from nudgevec.stores import Address, Store, error_text, open_store, recall
 from nudgevec.text import readers
 from nudgevec.text.embedders import embed_documents
 
@@ -46,7 +46,7 @@ def apply(options: argparse.Namespace) -> None:
     patch = run.patch
     queries: Any = run.query_vectors()[: options.check] if options.check > 0 else ()
     found: dict[str, float] = {}
-    with open_store(options.store) as store:
+    with _open_for_writing(options) as store:
         if len(queries) and store.status().metadata is None:
             found["before"] = recall(store, queries)
         status = store.apply(patch)
@@ -74,7 +74,7 @@ def apply(options: argparse.Namespace) -> None:
 def revert(options: argparse.Namespace) -> None:
     """Revert the patch that is applied to a store."""
     patch = None if options.run is None else folder.SavedRun(Path(options.run)).patch
-    with open_store(options.store) as store:
+    with _open_for_writing(options) as store:
         status = store.revert(patch, force=options.force)
     if options.json:
         print_json(asdict(status))
@@ -90,3 +90,7 @@ def status(options: argparse.Namespace) -> None:
         print_json(asdict(status))
     else:
         print(f"{store.url}: {status}")
+
+
+def _open_for_writing(options: argparse.Namespace) -> Store:
+    return open_store(options.store, **({"vacuum": "no"} if options.no_vacuum else {}))

@@ -112,7 +112,7 @@ def read_events(
 def _open_log(path: Path) -> Iterator[LabelLog]:
     """Open a label log; a file of events is imported into a temporary one."""
     if path.suffix not in (".jsonl", ".csv"):
-        with LabelLog(path) as log:
+        with LabelLog(path, read_only=True) as log:
             yield log
         return
     with tempfile.TemporaryDirectory() as folder, LabelLog(Path(folder) / "labels.sqlite") as log:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from nudgevec.errors import LabelError, OptionError
+from nudgevec.feedback import log_file
 from nudgevec.text.collection import Qrels
 from nudgevec.text.splits import SPLITS, TEST, normalise, split_of
 
@@ -94,11 +95,13 @@ class LabelLog:
     ----------
     path : str or path
         The file; it is created if it does not exist.
+    read_only : bool
+        Neither create nor change the file, which may be on a read-only disk.
 
     Raises
     ------
     LabelError
-        If the file exists and is not a label log.
+        If the file exists and is not a label log, or does not exist and is opened for reading.
 
     Examples
     --------
@@ -111,20 +114,24 @@ class LabelLog:
     >>> log.close()
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
         self.path = Path(path)
+        self._lock = threading.RLock()
         try:
-            self._lock = threading.RLock()
-            self._connection = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = NORMAL")
-            self._connection.executescript(_SCHEMA)
-            with self._transaction():
-                if not self._connection.execute("SELECT 1 FROM signals LIMIT 1").fetchone():
-                    self._connection.executemany("INSERT OR IGNORE INTO signals VALUES (?, ?)", DEFAULT_WEIGHTS.items())
-        except sqlite3.Error as error:
+            self._connection = log_file.connect(self.path, read_only=read_only)
+            if not read_only:
+                self._create_tables()
+            self._known_weights = self.weights
+        except (sqlite3.Error, OSError) as error:
             raise LabelError(f"{self.path} cannot be opened as a label log: {error}") from None
-        self._known_weights = self.weights
+
+    def _create_tables(self) -> None:
+        log_file.write_ahead(self._connection)
+        with self._transaction():
+            for statement in _SCHEMA.split(";"):
+                self._connection.execute(statement)
+            if not self._connection.execute("SELECT 1 FROM signals LIMIT 1").fetchone():
+                self._connection.executemany("INSERT OR IGNORE INTO signals VALUES (?, ?)", DEFAULT_WEIGHTS.items())
 
     def close(self) -> None:
         """Close the file. A ``with`` block does so at its end.

@@ -35,6 +35,8 @@ class Backend(ABC):
     """How the store compares vectors: "cosine", "dot", "l2", or None if this is not known."""
     columns: dict[str, Any]
     """What identifies the vectors within the collection, such as column names; a ledger is valid for these only."""
+    unique_ids: bool = False
+    """Whether the store itself sees to it that no id occurs twice."""
     tolerance: float = 0.0
     """Difference between a vector that is written and the one read back, relative to its largest number."""
 

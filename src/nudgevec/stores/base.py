@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -146,7 +147,8 @@ class Store(Backend):
             The patch that should be applied; any by default. If the ledger was lost, the original vectors are taken
             from the patch.
         force : bool
-            Revert even if less than half of the rows have their old or new vectors, and drop the ledger.
+            Revert even if less than half of the rows have their old or new vectors, or ids occur more than once, and
+            drop the ledger.
 
         Returns
         -------
@@ -156,8 +158,8 @@ class Store(Backend):
         Raises
         ------
         StoreError
-            If no patch or another one is applied, the rows look like those of another collection (see ``force``), or
-            another process is applying or reverting a patch.
+            If no patch or another one is applied, the rows look like those of another collection or ids of the patch
+            occur more than once (see ``force``), or another process is applying or reverting a patch.
         """
         with self._library_errors(), self.exclusive():
             self.refresh()
@@ -173,6 +175,8 @@ class Store(Backend):
         if patch is not None and ledger.patch_identity != patch.identity:
             raise StoreError(self._describe_other(ledger) + "; revert without naming a patch or run to revert that one")
         self.check_ledger(ledger)
+        if not force:
+            self._refuse_repeated_ids(ledger)
         before = self._row_states(ledger)
         known = len(before.applied) + len(before.original)
         if not force and known < len(ledger.ids) / 2:
@@ -186,6 +190,9 @@ class Store(Backend):
         after = self._row_states(ledger, reverted=True)
         if len(after.applied):
             raise StoreError(f"{self.url}: {len(after.applied)} rows still have their new vectors; revert again")
+        if not force:
+            # Others may have added documents since.
+            self._refuse_repeated_ids(ledger)
         self.drop_ledger()
         self._update_index()
         return after.status(ledger, is_applied=False)
@@ -262,17 +269,39 @@ class Store(Backend):
         """Compare the rows of a ledger with the store.
 
         A step below the store's precision makes old and new vectors equal: such rows count as applied, or as original
-        if ``reverted``.
+        if ``reverted``. Which row of an id is the one of the ledger is not known if the id occurs more than once: it
+        counts as changed.
         """
         current = self.fetch_dict(ledger.ids)
+        repeated = set(self._repeated_ids(ledger.ids))
         exists = np.array([key in current for key in ledger.ids], dtype=np.bool_)
         positions = np.flatnonzero(exists)
         rows = [current[ledger.ids[position]] for position in positions]
         vectors = np.stack(rows) if rows else ledger.before[:0]
-        is_new, is_old = (self.equal_rows(vectors, column[positions]) for column in (ledger.after, ledger.before))
+        is_single = np.array([ledger.ids[position] not in repeated for position in positions], dtype=np.bool_)
+        is_new, is_old = (
+            self.equal_rows(vectors, column[positions]) & is_single for column in (ledger.after, ledger.before)
+        )
         applied, original = (is_new & ~is_old, is_old) if reverted else (is_new, is_old & ~is_new)
         changed = ~is_new & ~is_old
         return RowStates(positions[applied], positions[original], positions[changed], np.flatnonzero(~exists))
+
+    def _repeated_ids(self, ids: Sequence[Any]) -> list[Any]:
+        """Return those of some ids that occur more than once in the store."""
+        if self.unique_ids:
+            return []
+        occurrences = Counter(self.ids)
+        return [key for key in ids if occurrences[key] > 1]
+
+    def _refuse_repeated_ids(self, ledger: Ledger) -> None:
+        repeated = self._repeated_ids(ledger.ids)
+        if repeated:
+            raise StoreError(
+                f"{self.url}: {len(repeated)} ids of the patch occur more than once by now, for example "
+                f"{example_ids(repeated)}, so the rows with the new vectors are unknown. These rows are left as they "
+                "are, and the ledger is kept: remove the rows that were added, and revert again. With force (--force), "
+                "the other rows are reverted and the ledger is dropped"
+            )
 
     def check_ledger(self, ledger: Ledger) -> None:
         """Raise StoreError if a ledger is not about these vectors of the collection."""
@@ -287,14 +316,14 @@ class Store(Backend):
         """Raise StoreError if the patch was not made from this collection."""
         if patch.before.shape[1] != self.dim:
             raise StoreError(f"{self.url} has {self.dim} dimensions, the patch has {patch.before.shape[1]}")
-        occurrences = Counter(self.ids)
-        missing = [key for key in patch.ids if key not in occurrences]
+        known = set(self.ids)
+        missing = [key for key in patch.ids if key not in known]
         if missing:
             raise StoreError(
                 f"{self.url}: {len(missing)} documents of the patch are missing, for example {example_ids(missing)}; "
                 "tune again"
             )
-        repeated = [key for key in patch.ids if occurrences[key] > 1]
+        repeated = self._repeated_ids(patch.ids)
         if repeated:
             raise StoreError(
                 f"{self.url}: {len(repeated)} ids occur more than once, for example {example_ids(repeated)}"

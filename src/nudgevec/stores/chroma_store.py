@@ -32,6 +32,7 @@ class ChromaStore(PiecewiseStore):
     """A collection of Chroma."""
 
     client_package = "chromadb"
+    unique_ids = True
     default_port = 8000
     batch_size = 1000
 

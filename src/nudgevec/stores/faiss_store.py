@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 from safetensors import safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from nudgevec.arrays import Array, Ints, slices
 from nudgevec.errors import OptionError, StoreError
@@ -133,7 +133,8 @@ class FaissStore(Store):
     def create_ledger(self, ledger: Ledger) -> None:
         tensors = {"ids": np.array(ledger.ids, np.int64), "before": ledger.before, "after": ledger.after}
         with write_file_atomically(self._ledger_path) as draft:
-            save_file(tensors, draft, {"facts": json.dumps(ledger.metadata)})
+            # save_file would replace the draft by a file that only its owner can read.
+            draft.write_bytes(save(tensors, {"facts": json.dumps(ledger.metadata)}))
 
     def drop_ledger(self) -> None:
         self._ledger_path.unlink(missing_ok=True)

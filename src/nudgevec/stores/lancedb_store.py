@@ -10,7 +10,6 @@ import json
 import os
 import random
 import re
-import shutil
 import time
 import uuid
 from collections.abc import Hashable, Iterator, Sequence
@@ -23,7 +22,7 @@ import numpy as np
 
 from nudgevec.arrays import Array, slices
 from nudgevec.errors import OptionError, StoreError
-from nudgevec.files import sync_folder
+from nudgevec.files import draft_folder, sync_folder
 from nudgevec.stores.address import Address
 from nudgevec.stores.backend import import_client, wrong_client
 from nudgevec.stores.base import Store
@@ -31,9 +30,11 @@ from nudgevec.stores.ledger import Ledger
 from nudgevec.stores.lock import locked
 
 _SCAN_ROWS = 4096
-_FETCH_ROWS = 1000
+_FETCH_ROWS = 4096
 _MAX_COMMITS = 20
 _FOREVER = timedelta(days=36500)
+_LEDGER_KEY = b"nudgevec"
+"""The key of the table metadata of a ledger, by which it is recognised."""
 
 
 class LanceStore(Store):
@@ -46,6 +47,7 @@ class LanceStore(Store):
     ) -> None:
         super().__init__(client, address, similarity)
         self.arrow: Any = import_client("pyarrow", "LanceDB", "lancedb")
+        import_client("pyarrow.compute", "LanceDB", "lancedb")
         self.folder, self.name = Path(address.local_path), address.require_collection("table")
         self.id_column, self.vector_column = id, vector
         self.columns = {"id": id, "vector": vector}
@@ -128,12 +130,16 @@ class LanceStore(Store):
         return vectors
 
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        for part in slices(len(ids), _FETCH_ROWS):
-            keys = ", ".join(_literal(key) for key in ids[part])
-            rows = f"{_quoted(self.id_column)} IN ({keys}) AND {_quoted(self.vector_column)} IS NOT NULL"
-            query = self.table.search().where(rows).select([self.id_column, self.vector_column])
+        # One scan of the ids finds the rows; a filter by ids would scan the table once per filter.
+        rows = self.table.search().select([self.id_column]).with_row_id(True).to_arrow()
+        keys = rows[self.id_column]
+        matches = self.arrow.compute.is_in(keys, self.arrow.array(ids, keys.type))
+        row_ids = rows["_rowid"].filter(matches).to_pylist()
+        for part in slices(len(row_ids), _FETCH_ROWS):
+            query = self.table.take_row_ids(row_ids[part]).select([self.id_column, self.vector_column])
             for batch in query.to_batches():
-                yield batch.column(self.id_column).to_pylist(), self._vectors(batch.column(self.vector_column))
+                found = batch.filter(batch.column(self.vector_column).is_valid())
+                yield found.column(self.id_column).to_pylist(), self._vectors(found.column(self.vector_column))
 
     def search(self, query: Array, k: int) -> list[Hashable]:
         nearest: Any = self.table.search(query, vector_column_name=self.vector_column)
@@ -188,7 +194,7 @@ class LanceStore(Store):
         if name is None:
             return None
         rows = self.client.open_table(name).to_arrow()
-        metadata = json.loads(rows.schema.metadata[b"nudgevec"])
+        metadata = json.loads(rows.schema.metadata[_LEDGER_KEY])
         before, after = (self._vectors(rows[column].combine_chunks()) for column in ("before", "after"))
         return Ledger(metadata, rows["id"].to_pylist(), before, after)
 
@@ -201,27 +207,31 @@ class LanceStore(Store):
                 "before": self._column(ledger.before, kind),
                 "after": self._column(ledger.after, kind),
             }
-        ).replace_schema_metadata({"nudgevec": json.dumps(ledger.metadata)})
+        ).replace_schema_metadata({_LEDGER_KEY: json.dumps(ledger.metadata)})
+        name = f"{self.name}__nudgevec_{uuid.uuid4().hex[:12]}"
         # Creating a table takes several steps, renaming its folder only one.
-        number = uuid.uuid4().hex[:12]
-        draft = f"{self.name}__draft_{number}"
-        self.client.create_table(draft, rows)
-        os.rename(self._table_folder(draft), self._table_folder(f"{self.name}__nudgevec_{number}"))
-        sync_folder(self.folder)
+        with self._draft_folder() as draft:
+            _library().connect(str(draft)).create_table(name, rows)
+            os.rename(draft / f"{name}.lance", self._table_folder(name))
+            sync_folder(self.folder)
 
     def drop_ledger(self) -> None:
         name = self._find_ledger()
         if name is not None:
-            os.rename(self._table_folder(name), self._table_folder(name.replace("__nudgevec_", "__draft_")))
-        for draft in self._tables_named("draft"):
-            shutil.rmtree(self._table_folder(draft), ignore_errors=True)
+            with self._draft_folder() as draft:
+                os.rename(self._table_folder(name), draft / f"{name}.lance")
+                sync_folder(self.folder)
+
+    def _draft_folder(self) -> AbstractContextManager[Path]:
+        return draft_folder(self.folder / f".{self.name}.nudgevec-draft")
 
     def _find_ledger(self) -> str | None:
-        return next(iter(self._tables_named("nudgevec")), None)
-
-    def _tables_named(self, suffix: str) -> list[str]:
-        pattern = re.compile(re.escape(self.name) + f"__{suffix}_[0-9a-f]{{12}}")
-        return [name for name in self._table_names() if pattern.fullmatch(name)]
+        """Return the name of the ledger, which is told from tables of others by its metadata."""
+        pattern = re.compile(re.escape(self.name) + "__nudgevec_[0-9a-f]{12}")
+        for name in filter(pattern.fullmatch, self._table_names()):
+            if _LEDGER_KEY in (self.client.open_table(name).schema.metadata or {}):
+                return name
+        return None
 
     def _table_folder(self, table: str) -> Path:
         return self.folder / f"{table}.lance"
@@ -255,7 +265,3 @@ def _local_folder(uri: str) -> str:
 
 def _quoted(column: str) -> str:
     return f"`{column}`"
-
-
-def _literal(key: Hashable) -> str:
-    return str(key) if isinstance(key, int) else "'" + str(key).replace("'", "''") + "'"

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from nudgevec.arrays import Array, slices
-from nudgevec.errors import OptionError, StoreError
+from nudgevec.errors import NudgeWarning, OptionError, StoreError
 from nudgevec.stores.address import Address, parse_flag
 from nudgevec.stores.backend import import_client, wrong_client
 from nudgevec.stores.base import Store
@@ -21,6 +23,8 @@ from nudgevec.stores.ledger import Ledger
 from nudgevec.stores.lock import BUSY
 from nudgevec.stores.messages import error_text
 from nudgevec.stores.pgvector_binary import COPY_HEADER, COPY_TRAILER, NUMBERS, pack_rows, unpack_vectors
+
+log = logging.getLogger(__name__)
 
 _BATCH_ROWS = 4096
 # A process that died a moment ago may still hold the lock.
@@ -47,8 +51,7 @@ LEFT JOIN pg_index ON indrelid = attrelid AND indisprimary AND attnum = ANY(indk
 WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
 _LIST_INDEXES = """
-SELECT opcname, indexrelid::regclass::text, pg_get_indexdef(indexrelid)
-FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid JOIN pg_am ON pg_am.oid = relam
+SELECT opcname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid JOIN pg_am ON pg_am.oid = relam
 JOIN pg_opclass ON pg_opclass.oid = indclass[0] JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
 WHERE indrelid = %s::regclass AND attname = %s AND amname IN ('hnsw', 'ivfflat') ORDER BY indexrelid
 """
@@ -66,13 +69,13 @@ class PgStore(Store):
         id: str | None = None,
         vector: str | None = None,
         similarity: str | None = None,
-        rebuild: str | bool = "no",
+        vacuum: str | bool = "yes",
     ) -> None:
         super().__init__(client, address, similarity)
         self.psycopg = _library()
         self._requested = address.require_collection("table"), id, vector
-        self._rebuild_indexes = parse_flag("rebuild", rebuild)
-        self._in_transaction = False
+        self._vacuums = parse_flag("vacuum", vacuum)
+        self._in_transaction = self._has_written = False
         self._lock_clause = ""
 
     @classmethod
@@ -156,12 +159,13 @@ class PgStore(Store):
                 f"{self.url}: column {vector!r} is {spelled}, not vectors of equal length like vector(384)"
             )
         self._key_type = types[key][1]
+        self.unique_ids = any(name == key and primary for name, *_, primary in columns)
         self.id_column, self.vector_column = self._quoted(key), self._quoted(vector)
         # Ids are integers, or the text of anything else.
         self._key = self.id_column if self._key_type in _INTEGERS else f"{self.id_column}::text"
         self.columns = {"id": key, "vector": vector}
-        self._indexes = self._select(_LIST_INDEXES, [self.table, vector])
-        known = (_SIMILARITIES.get(name.partition("_")[2]) for name, *_ in self._indexes)
+        self._operators = [name for (name,) in self._select(_LIST_INDEXES, [self.table, vector])]
+        known = (_SIMILARITIES.get(name.partition("_")[2]) for name in self._operators)
         self.similarity = self.resolve_similarity(next((similarity for similarity in known if similarity), None))
 
     def _find_table(self, requested: str) -> None:
@@ -238,6 +242,14 @@ class PgStore(Store):
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
+        self._has_written = False
+        with self._locked_transaction():
+            yield
+        if self._has_written and self._vacuums and self._operators:
+            self._vacuum()
+
+    @contextmanager
+    def _locked_transaction(self) -> Iterator[None]:
         with self._transaction():
             [(timeout,)] = self._select("SELECT current_setting('lock_timeout')")
             self._select("SELECT set_config('lock_timeout', %s, true)", [_LOCK_TIMEOUT])
@@ -253,19 +265,42 @@ class PgStore(Store):
             finally:
                 self._lock_clause = ""
 
+    def _vacuum(self) -> None:
+        """Remove the old rows from the table and from its index, whose search they hinder; only a warning if it fails.
+
+        Without ``INDEX_CLEANUP`` PostgreSQL leaves them in the index if they are few.
+        """
+        log.warning("%s: vacuuming the table, so that its index finds the new vectors ...", self.url)
+        autocommit, problems = self.client.autocommit, []
+
+        def note(notice: Any) -> None:
+            # Without the right to vacuum a table PostgreSQL skips it with a warning.
+            if notice.severity_nonlocalized == "WARNING":
+                problems.append(notice.message_primary)
+
+        self.client.add_notice_handler(note)
+        try:
+            self.client.autocommit = True
+            self._execute(f"VACUUM (INDEX_CLEANUP ON) {self.table}")
+        except self.psycopg.Error as error:
+            problems.append(error_text(error))
+        finally:
+            self.client.remove_notice_handler(note)
+            if not self.client.closed:
+                self.client.autocommit = autocommit
+        for problem in problems:
+            message = f"{self.url}: the vectors are written, but the table was not vacuumed: {problem}"
+            warnings.warn(message, NudgeWarning, stacklevel=5)
+
     def write(self, ids: Sequence[Any], old: Array, new: Array) -> None:
         # The rows have been locked since they were compared with the old vectors.
-        indexes = [(name, definition) for _, name, definition in self._indexes if self._rebuild_indexes]
-        for name, _ in indexes:
-            self._execute(f"DROP INDEX {name}")
+        self._has_written = True
         with self._uploaded(ids, {"new_vector": new}) as rows:
             self._execute(
                 f"UPDATE {self.table} AS old SET {self.vector_column} = new.new_vector FROM {rows} "
                 f"WHERE old.{self.id_column} = new.key",
                 [list(ids)],
             )
-        for _, definition in indexes:
-            self._execute(definition)
 
     @contextmanager
     def _uploaded(self, ids: Sequence[Any], columns: dict[str, Array]) -> Iterator[str]:

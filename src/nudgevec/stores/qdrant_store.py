@@ -48,6 +48,7 @@ class QdrantStore(PiecewiseStore):
         super().__init__(client, address, similarity)
         self.models: Any = import_client("qdrant_client", "Qdrant", "qdrant").models
         self.id_field, self.vector_name = id, vector
+        self.unique_ids = id is None
         self._payload: Any = [id] if id else False
 
     @classmethod
