@@ -141,7 +141,9 @@ class Tuner(Estimator, ABC):
         if swept is not None:
             steps = search.sweep(swept, found, paths, metric)
             curve, by_query = curve_of(steps, paths), query_curves(steps, paths)
-            choice = choose(curve, steps, paths, self.guard)
+            # With refit, other paths are taken in the end, and their vectors have to fit into their type too.
+            largest = min(paths.largest_gamma, last_paths.largest_gamma)
+            choice = choose(curve, steps, paths, self.guard, largest)
             self._warn_if_refused(choice, curve, metric, len(swept.used))
         gamma = float(self.gamma) if choice is None else choice.gamma  # type: ignore[arg-type]
 

@@ -144,21 +144,20 @@ def _plateaus(steps: Steps) -> tuple[Floats, npt.NDArray[np.int64]]:
     return phi[first], total[last]
 
 
-def choose(curve: Curve, steps: Steps, paths: Paths, guard: float) -> Choice:
-    """Choose the step.
+def choose(curve: Curve, steps: Steps, paths: Paths, guard: float, largest_gamma: float) -> Choice:
+    """Choose the step, at most ``largest_gamma``.
 
     The highest plateau wins. On it (or them, if several are equally high) the angle farthest from any crossing is
     taken: the middle of the widest gap. There the value depends least on the last digits of the vectors, and on which
     of two nearly equal queries happened to be held out. Crossings whose effects cancel in the sum leave no edge on the
-    curve but bound a gap too. Gaps below ``paths.resolution`` are skipped, and so are steps after which a vector would
-    not fit into its type.
+    curve but bound a gap too. Gaps below ``paths.resolution`` are skipped.
 
     The guard asks whether the gain over gamma = 0 could be chance. Let d_i be what query i gains. If the step changed
     nothing but luck, each d_i could as well have had the other sign, and sum(d) would vary with standard deviation
     sqrt(sum(d^2)). The step is taken only if sum(d) is more than ``guard`` times that. With the default of 1, one query
     that gets better is no reason to move documents; two and no loser are. 0 switches the guard off.
     """
-    phi = _middle_of_widest_gap(steps, paths)
+    phi = _middle_of_widest_gap(steps, paths, paths.phi(largest_gamma))
     gamma = float(paths.gammas(np.array([phi]))[0])
     plateau = int(np.searchsorted(curve.edges, gamma, side="right")) - 1
     plateau = min(plateau, len(curve.values) - 1)
@@ -174,14 +173,14 @@ def choose(curve: Curve, steps: Steps, paths: Paths, guard: float) -> Choice:
     return Choice(gamma, between, curve.at_zero, best, evidence, gamma)
 
 
-def _middle_of_widest_gap(steps: Steps, paths: Paths) -> float:
-    """Return the middle of the widest gap between crossings that has the highest value."""
+def _middle_of_widest_gap(steps: Steps, paths: Paths, last: float) -> float:
+    """Return the middle of the widest gap between crossings, up to the angle ``last``, that has the highest value."""
     left, value = _plateaus(steps)
     right = np.append(left[1:], paths.end)
     # Where every document has arrived, larger angles are all the same and make the last gap no wider.
     if paths.last_stop > left[-1] + paths.resolution:
         right[-1] = paths.last_stop
-    gap = np.minimum(right, paths.last_fitting) - left
+    gap = np.minimum(right, last) - left
     enough = min(paths.resolution * (1 - 1e-9), gap.max())
     wide = gap >= enough
     highest = wide & (value == value[wide].max())
