@@ -68,7 +68,7 @@ def _advice(facts: dict[str, Any]) -> Iterator[str]:
         )
     yield (
         f"{n_shared:,} of {n_validation:,} validation queries have a relevant document that is labelled for a training "
-        "query too; the others gain little."
+        "query too; queries without one gain little."
     )
     if wanted and 2 * n_shared < n_validation:
         examples = ", ".join(str(key) for key in wanted[:3])
