@@ -95,7 +95,7 @@ def tune(
     >>> pairs = {
     ...     "corpus": {f"d{n}": text for n, text in enumerate(topics)},
     ...     "queries": queries,
-    ...     "relevant_docs": {query: [f"d{(int(query[1:]) + 1) % 9}"] for query in queries},
+    ...     "relevant_docs": {query: [f"d{int(query[1:]) % 9 // 3 * 3}"] for query in queries},
     ... }
     >>> path = Path(tempfile.mkdtemp()) / "pairs.json"
     >>> _ = path.write_text(json.dumps(pairs))
