@@ -207,7 +207,8 @@ def _middle_of_widest_gap(steps: Steps, paths: Paths, last: float) -> float:
     # Where every document has arrived, larger angles are all the same and make the last gap no wider.
     if paths.last_stop > left[-1] + paths.resolution:
         right[-1] = paths.last_stop
-    gap = np.minimum(right, last) - left
+    # Only where the middle of a gap is out of reach, so that the choice is the same for all types that it fits into.
+    gap = np.where(left + (right - left) / 2 > last, last - left, right - left)
     enough = min(paths.resolution * (1 - 1e-9), gap.max())
     wide = gap >= enough
     highest = wide & (value == value[wide].max())
