@@ -139,7 +139,7 @@ def test_inspect_shows_texts_and_answers(capsys):
 def test_evaluate_prints_intervals(capsys):
     assert cli.main(["evaluate", "data", "--metric", "ndcg@3"]) == 0
     output = capsys.readouterr().out
-    assert "data: 36 test queries, cosine similarity.\nSplit: as given.\n" in output
+    assert "data: 36 test queries, cosine similarity.\nDocuments: the original vectors.\nSplit: as given.\n" in output
     assert "ndcg@3" in output
 
 

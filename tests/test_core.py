@@ -98,7 +98,7 @@ def test_the_choice_is_the_middle_of_the_widest_gap(seed, widest):
         resolution=RESOLUTION,
         end=end,
         last_stop=random.choice([0.9, 1.0]) * end,
-        last_fitting=end,
+        phi=lambda gamma: end,
         gammas=lambda phi: 4 * np.sin(np.asarray(phi) / 2) ** 2,
     )
     phi = np.concatenate([edges, cancelling, cancelling])
@@ -107,7 +107,7 @@ def test_the_choice_is_the_middle_of_the_widest_gap(seed, widest):
     order = np.lexsort((query, phi))
     steps = Steps(phi[order], query[order].astype(int), delta[order].astype(int), np.zeros(3, int), 1.0)
     curve = Curve(paths.gammas(np.append(edges, end)), values / 3, 0.0)
-    chosen = choose(curve, steps, paths, guard=0)
+    chosen = choose(curve, steps, paths, guard=0, largest_gamma=4.0)
     expected = choose_slowly(values, edges, cancelling, paths)
     assert chosen.gamma == pytest.approx(4 * math.sin(expected / 2) ** 2, rel=1e-9)
 

@@ -170,11 +170,11 @@ def test_bad_options(log, tmp_path):
 
 
 def test_a_thousand_events_a_second(log):
-    """Twenty times as many have been measured on two cores."""
-    began = time.perf_counter()
+    """In CPU time, which does not depend on what else runs. Twenty times as many have been measured on two cores."""
+    began = time.process_time()
     for number in range(5000):
         log.add(f"query {number}", "d", "click", source="web")
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 WRITER = """

@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 LIMIT_MB = 240
+# Of CPU time; two are usual.
+LIMIT_SECONDS = 20
 
 FIT = f"""
 import resource, sys
@@ -67,6 +69,7 @@ def test_memory_of_a_fit_on_an_array_is_bounded(corpus, method, size, n_validati
 
 
 EXTREME = f"""
+import time
 import numpy as np
 from nudgevec import {{method}}, evaluate
 
@@ -86,10 +89,11 @@ def fit(documents, metric, labels):
 
 fit(some(100), "ndcg@10", [[0], [1]])  # load libraries, allocate thread buffers
 {{problem}}
-before = status("VmHWM")
+before, began = status("VmHWM"), time.process_time()
 fit(documents, metric, labels)
-grown = status("VmHWM") - before
+grown, seconds = status("VmHWM") - before, time.process_time() - began
 assert grown < ({LIMIT_MB} << 20), f"the process grew by {{{{grown >> 20}}}} MB"
+assert seconds < {LIMIT_SECONDS}, f"it took {{{{seconds:.0f}}}} seconds of CPU time"
 """
 
 PROBLEMS = {
@@ -106,7 +110,7 @@ PROBLEMS = {
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 @pytest.mark.parametrize("method", ["NudgeN", "NudgeM"])
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_memory_of_extreme_problems_is_bounded(problem, method):
+def test_memory_and_time_of_extreme_problems_are_bounded(problem, method):
     code = EXTREME.format(method=method, problem=PROBLEMS[problem])
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr[-2000:]

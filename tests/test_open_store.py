@@ -63,7 +63,7 @@ def test_a_patch_that_a_client_applied_is_reverted_by_url(store):
 def test_clients_and_urls_take_the_same_lock(store):
     """A store opened with a client waits for one opened by its url, and the other way round."""
     if not store.shared or type(store).__name__ == "Milvus":
-        return  # One client at a time.
+        pytest.skip("one client at a time")
     store.fill(vectors(rows=store.rows))
     with store.clients() as (clients, _):
         for client, collection in clients:

@@ -222,3 +222,12 @@ def test_unknown_layouts_name_the_known_ones(tmp_path):
     with pytest.raises(InputError, match="is not an EmbeddingQAFinetuneDataset"):
         readers.read(tmp_path / "odd.json")
     assert issubclass(LabelError, InputError)
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"_id": ' + "9" * 5000 + "}"], ids=["deep", "long number"])
+def test_json_that_python_cannot_hold(line, tmp_path):
+    disk.beir(tmp_path)
+    with (tmp_path / "corpus.jsonl").open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(InputError, match="line 49: invalid JSON: "):
+        readers.read(tmp_path)

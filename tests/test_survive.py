@@ -354,6 +354,19 @@ def test_a_step_is_chosen_among_those_that_fit_the_type(seed):
             assert tuner.choice_.after >= curve(gamma)
 
 
+@pytest.mark.parametrize("method", [NudgeM, NudgeMN])
+@pytest.mark.parametrize("seed", [28, 56, 87, 88])
+def test_a_step_is_chosen_among_those_that_fit_the_type_after_refit(seed, method):
+    """The validation labels pull documents elsewhere, where the same step may be out of the range of float16."""
+    random = np.random.default_rng(seed)
+    for _ in range(20):
+        documents = random.choice([1e4, 2e4]) * random.standard_normal((40, 4)).clip(-3, 3)
+        queries, labels = random.standard_normal((60, 4)), random.integers(0, 40, (60, 1)).tolist()
+        tuner = method("recall@3", guard=0, refit=True)
+        tuner.fit(documents.astype(np.float16), (queries[:40], labels[:40]), (queries[40:], labels[40:]))
+        assert np.isfinite(tuner.patch_.after).all()
+
+
 @pytest.mark.parametrize("angle", np.geomspace(2e-6, 2e-3, 7))
 def test_copies_opposite_to_their_pull_are_not_told_apart_by_rounding(angle):
     """Rotated by half a turn, copies of one document of different lengths differ by the rounding of their tangents."""

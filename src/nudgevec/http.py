@@ -31,7 +31,7 @@ def post_json(url: str, payload: dict[str, Any]) -> Any:
     try:
         return attempts(_post_once, url, json.dumps(payload).encode())
     except _TransientError as error:
-        problem = _without_key(str(error))
+        problem = " ".join(_without_key(str(error)).split())
         raise RemoteError(
             f"{public_url(url)} did not answer in {max_attempts} attempts; the last error: {problem}"
         ) from None
@@ -64,13 +64,13 @@ def _post_once(url: str, body: bytes) -> Any:
         with _opener.open(request, timeout=_TIMEOUT) as response:
             return json.loads(response.read())
     except urllib.error.HTTPError as error:
-        problem = f"{error.code} {error.reason}"
+        problem = " ".join(f"{error.code} {error.reason}".split())
         with error:
-            detail = error.read()[:500].decode(errors="replace").strip()
+            detail = " ".join(error.read()[:500].decode(errors="replace").split())
         if error.code not in _TRANSIENT_STATUS:
             raise RemoteError(f"{public_url(url)} refused the request: {problem}. {_without_key(detail)}") from None
         raise _TransientError(problem, _retry_after(error.headers.get("Retry-After"))) from None
-    except (OSError, http.client.HTTPException, json.JSONDecodeError) as error:
+    except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
         # No server at this address, a dropped connection, or an incomplete response.
         raise _TransientError(f"{type(error).__name__}: {error}") from None
 

@@ -141,8 +141,10 @@ class Tuner(Estimator, ABC):
         if swept is not None:
             steps = search.sweep(swept, found, paths, metric)
             curve, by_query = curve_of(steps, paths), query_curves(steps, paths)
-            choice = choose(curve, steps, paths, self.guard)
-            self._warn_if_refused(choice, curve, metric, len(swept.used))
+            # With refit, other paths are taken in the end, and their vectors have to fit into their type too.
+            largest = min(paths.largest_gamma, last_paths.largest_gamma)
+            choice = choose(curve, steps, paths, self.guard, largest)
+            self._warn_if_nothing_moves(choice, curve, metric, len(swept.used), len(paths))
         gamma = float(self.gamma) if choice is None else choice.gamma  # type: ignore[arg-type]
 
         patch = self._patch(reader, last_paths, gamma, metric, counts, curve, choice)
@@ -198,15 +200,32 @@ class Tuner(Estimator, ABC):
             raise OptionError(f"guard must be a number of standard deviations, 0 or more, not {self.guard!r}")
         check_engine(self.engine)
 
-    def _warn_if_refused(self, choice: Choice, curve: Curve, metric: Metric, n_queries: int) -> None:
-        if choice.gamma == 0 and choice.best_gamma > 0:
+    def _warn_if_nothing_moves(
+        self, choice: Choice, curve: Curve, metric: Metric, n_queries: int, n_movers: int
+    ) -> None:
+        if choice.gamma > 0:
+            return
+        if n_movers == 0:
             message = (
-                f"nothing moves: gamma {choice.best_gamma:.4g} would raise validation {metric} from "
+                "no document can move: those with training labels are at their queries already, have labels that "
+                "cancel, or are pulled in the opposite direction; label other documents"
+            )
+        elif choice.best_gamma == 0:
+            message = (
+                f"no step raises validation {metric} above {curve.at_zero:.4f} ({n_queries} validation queries); label "
+                "more training queries for the documents that validation queries ask for, or pass gamma= (--gamma) to "
+                "move all the same"
+            )
+        else:
+            needed = choice.queries_needed(n_queries, self.guard)
+            estimate = "hold out more queries" if needed is None else f"hold out about {needed:,} queries"
+            message = (
+                f"gamma {choice.best_gamma:.4g} would raise validation {metric} from "
                 f"{curve.at_zero:.4f} to {curve(choice.best_gamma):.4f}, but with {n_queries} validation queries "
                 f"chance could do that (evidence {choice.evidence:.2f}, guard {self.guard:g}); "
-                "hold out more queries, or set guard=0 (--guard 0) to move all the same"
+                f"{estimate}, or set guard=0 (--guard 0) to move all the same"
             )
-            warnings.warn(message, NudgeWarning, stacklevel=3)
+        warnings.warn(f"nothing moves: {message}", NudgeWarning, stacklevel=3)
 
     def _patch(
         self,

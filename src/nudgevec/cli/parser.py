@@ -45,11 +45,23 @@ def _add_runs(commands: Any) -> None:
         help="metric to maximise: ndcg@k, recall@k, mrr@k, success@k (default ndcg@10)",
     )
     tune.add_argument(
+        "--gamma", type=float, metavar="X", help="step to take (by default the best one on the validation queries)"
+    )
+    tune.add_argument(
         "--guard",
         type=float,
         default=1.0,
         metavar="X",
         help="standard deviations of chance that a gain must exceed (default 1)",
+    )
+    tune.add_argument(
+        "--refit", action="store_true", help="once gamma is chosen, move documents with the validation labels too"
+    )
+    tune.add_argument(
+        "--no-embedder-check",
+        action="store_false",
+        dest="check_embedder",
+        help="tune even if queries and documents seem to be embedded with different models",
     )
 
     evaluate = _add(commands, "evaluate", "runs:evaluate", "measure a collection on its test queries")
@@ -62,7 +74,13 @@ def _add_runs(commands: Any) -> None:
         help="metric to measure (may be repeated; default ndcg@10, recall@10, mrr@10, success@1)",
     )
     evaluate.add_argument(
-        "--similarity", choices=("cosine", "dot"), help="how vectors are compared (that of the run, or cosine)"
+        "--similarity", choices=("cosine", "dot"), help="how vectors are compared (that of the run or store, or cosine)"
+    )
+    evaluate.add_argument(
+        "--original", action="store_true", help="measure the original vectors, whatever patch is applied to the store"
+    )
+    evaluate.add_argument(
+        "--through-index", action="store_true", help="measure the search of the store itself, with its index"
     )
 
     inspect = _add(commands, "inspect", "runs:inspect", "show which queries gained and lost, and which documents moved")

@@ -11,7 +11,8 @@ from nudgevec import evaluation
 from nudgevec.cli.output import print_json, shorten
 from nudgevec.errors import NudgeWarning, OptionError
 from nudgevec.metrics import USUAL
-from nudgevec.runs import card, folder, pipeline, tuning
+from nudgevec.runs import card, folder, pipeline, same_model, tuning
+from nudgevec.stores import Store, evaluate_index
 from nudgevec.tables import COMPARISON, Column, print_table
 from nudgevec.text.splits import TEST
 
@@ -26,8 +27,11 @@ def tune(options: argparse.Namespace) -> None:
         overwrite=options.overwrite,
         method=options.method,
         metric=options.metric,
+        gamma=options.gamma,
         guard=options.guard,
+        refit=options.refit,
         engine=options.engine,
+        check_embedder=options.check_embedder,
         **_preparation(options),
     )
     facts = run.facts
@@ -41,30 +45,37 @@ def tune(options: argparse.Namespace) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Measure a collection on its test queries, with or without the patch of a run."""
-    facts: dict[str, Any] = {}
-    if options.run is not None:
-        saved = folder.SavedRun(Path(options.run))
-        facts, patch = saved.facts, saved.patch
+    """Measure a collection on its test queries: as it is, with the patch of a run, or as a store serves it."""
+    saved = None if options.run is None else folder.SavedRun(Path(options.run))
+    facts = {} if saved is None else saved.facts
+    if facts:
         _use_settings(options, facts["settings"])
     data = tuning.read_and_prepare(_data(options), **_preparation(options))
-    documents: Any = data.documents
-    similarity = options.similarity or facts.get("similarity", "cosine")
-    if facts:
-        documents = patch.over(documents)
-        if data.fingerprint(TEST) != facts["fingerprints"][TEST]:
-            message = "these are not the test queries of the run; it may have been trained on some of them"
-            warnings.warn(message, NudgeWarning, stacklevel=2)
-    test = data.queries[TEST]
+    if facts and data.fingerprint(TEST) != facts["fingerprints"][TEST]:
+        message = "these are not the test queries of the run; it may have been trained on some of them"
+        warnings.warn(message, NudgeWarning, stacklevel=2)
+    mismatch = same_model.model_mismatch(data)
+    if mismatch:
+        warnings.warn(mismatch, NudgeWarning, stacklevel=2)
+    documents, description = _measured_documents(data, saved, options)
+    store, test = data.collection.documents.store, data.queries[TEST]
     metrics = options.metric or list(facts.get("test", {}).get("before", USUAL))
-    result = evaluation.evaluate(
-        documents, test.vectors, test.labels, metrics, similarity=similarity, engine=options.engine
-    )
+    similarity = options.similarity or facts.get("similarity") or _similarity_of(store)
+    if options.through_index:
+        similarity = "index"
+        result = evaluate_index(documents, test.vectors, test.labels, metrics)
+    else:
+        result = evaluation.evaluate(
+            documents, test.vectors, test.labels, metrics, similarity=similarity, engine=options.engine
+        )
     scores = pipeline.score_facts(result)
     if options.json:
-        print_json({"queries": len(result.query), "similarity": similarity, "test": scores})
+        contents = {"queries": len(result.query), "similarity": similarity, "documents": description, "test": scores}
+        print_json(contents)
         return
-    print(f"{data.collection.name}: {len(result.query):,} test queries, {similarity} similarity.")
+    searched = "the store's own search" if options.through_index else f"{similarity} similarity"
+    print(f"{data.collection.name}: {len(result.query):,} test queries, {searched}.")
+    print(f"Documents: {description}.")
     print(f"Split: {data.split.description}.\n")
     columns = [Column("metric", min_width=11), Column("mean", number=True, min_width=6), Column("95% interval")]
     print_table(
@@ -93,6 +104,30 @@ def inspect(options: argparse.Namespace) -> None:
         print()
     print("Documents that moved farthest")
     _print_documents(moved)
+
+
+def _measured_documents(
+    data: pipeline.Prepared, saved: folder.SavedRun | None, options: argparse.Namespace
+) -> tuple[Any, str]:
+    """Return the documents to measure, and what they are."""
+    store = data.collection.documents.store
+    if options.through_index and (store is None or options.original):
+        problem = "not the original vectors" if options.original else "and needs --store URL"
+        raise OptionError(f"--through-index measures what the index of a store finds, {problem}")
+    if options.original or (store is None and saved is None):
+        return data.documents, "the original vectors"
+    if store is None or (saved is not None and not options.through_index):
+        assert saved is not None
+        return saved.patch.over(data.documents), f"the original vectors with the patch of {options.run}"
+    status = store.status()
+    if saved is not None and (status.metadata is None or status.metadata["patch"] != saved.patch.identity):
+        raise OptionError(f"{store.url}: the patch of {options.run} is not applied, and its index has other vectors")
+    return store, f"as the store serves them; {status}"
+
+
+def _similarity_of(store: Store | None) -> str:
+    """Return the similarity to measure with where no option or run states it."""
+    return store.similarity if store is not None and store.similarity == "dot" else "cosine"
 
 
 def _data(options: argparse.Namespace) -> str:

@@ -27,13 +27,13 @@ def index(options: argparse.Namespace) -> None:
     if address.scheme != "lancedb":
         raise OptionError(f"{address}: index creates LanceDB tables only; fill other stores with their own tools")
     documents = readers.read_documents(options.data)
-    vectors = embed_documents(documents, options.data, options.embedder, options.document_prefix)
+    vectors, embedder = embed_documents(documents, options.data, options.embedder, options.document_prefix)
     rows = np.flatnonzero(vectors.any(axis=1)).tolist()
     if not rows:
         raise VectorError(f"{options.data}: all document vectors are zeros")
     warn_dropped(len(vectors) - len(rows), "documents")
     texts = None if documents.texts is None else [documents.texts[row] for row in rows]
-    create(address, [documents.ids[row] for row in rows], texts, vectors[rows])
+    create(address, [documents.ids[row] for row in rows], texts, vectors[rows], embedder)
     if options.json:
         print_json({"documents": len(rows), "dim": vectors.shape[1], "embedder": options.embedder})
     else:

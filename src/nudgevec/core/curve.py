@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import ceil, sqrt
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from nudgevec.arrays import Floats, Ints
 from nudgevec.core.paths import Paths
 from nudgevec.core.sweep import Steps
 
+# With the mean of a normal distribution this many standard deviations above a threshold, four of five draws exceed it.
+_POWER = 0.84
 # Crossings that coincide on paper come out this close at most; they are one edge of the curve.
 SAME_ANGLE = 1e-12
 
@@ -83,6 +85,31 @@ class Choice:
     evidence: float
     best_gamma: float
 
+    def queries_needed(self, n_queries: int, guard: float) -> int | None:
+        """Estimate with how many validation queries a gain of this size passes the guard in four of five cases.
+
+        The evidence grows with the square root of the number of queries, and varies by about 1. As the best of many
+        steps it is rather too large, so this is rather too few.
+
+        Parameters
+        ----------
+        n_queries : int
+            Number of validation queries of this choice.
+        guard : float
+            The guard to pass.
+
+        Returns
+        -------
+        int or None
+            None if no step gains anything: such queries show nothing to estimate from.
+
+        Examples
+        --------
+        >>> Choice(0.0, (0.0, 0.0), 0.5, 0.5, evidence=0.92, best_gamma=0.1).queries_needed(30, guard=1.0)
+        120
+        """
+        return ceil(n_queries * ((guard + _POWER) / self.evidence) ** 2) if self.evidence > 0 else None
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class QueryCurves:
@@ -144,21 +171,20 @@ def _plateaus(steps: Steps) -> tuple[Floats, npt.NDArray[np.int64]]:
     return phi[first], total[last]
 
 
-def choose(curve: Curve, steps: Steps, paths: Paths, guard: float) -> Choice:
-    """Choose the step.
+def choose(curve: Curve, steps: Steps, paths: Paths, guard: float, largest_gamma: float) -> Choice:
+    """Choose the step, at most ``largest_gamma``.
 
     The highest plateau wins. On it (or them, if several are equally high) the angle farthest from any crossing is
     taken: the middle of the widest gap. There the value depends least on the last digits of the vectors, and on which
     of two nearly equal queries happened to be held out. Crossings whose effects cancel in the sum leave no edge on the
-    curve but bound a gap too. Gaps below ``paths.resolution`` are skipped, and so are steps after which a vector would
-    not fit into its type.
+    curve but bound a gap too. Gaps below ``paths.resolution`` are skipped.
 
     The guard asks whether the gain over gamma = 0 could be chance. Let d_i be what query i gains. If the step changed
     nothing but luck, each d_i could as well have had the other sign, and sum(d) would vary with standard deviation
     sqrt(sum(d^2)). The step is taken only if sum(d) is more than ``guard`` times that. With the default of 1, one query
     that gets better is no reason to move documents; two and no loser are. 0 switches the guard off.
     """
-    phi = _middle_of_widest_gap(steps, paths)
+    phi = _middle_of_widest_gap(steps, paths, paths.phi(largest_gamma))
     gamma = float(paths.gammas(np.array([phi]))[0])
     plateau = int(np.searchsorted(curve.edges, gamma, side="right")) - 1
     plateau = min(plateau, len(curve.values) - 1)
@@ -174,14 +200,15 @@ def choose(curve: Curve, steps: Steps, paths: Paths, guard: float) -> Choice:
     return Choice(gamma, between, curve.at_zero, best, evidence, gamma)
 
 
-def _middle_of_widest_gap(steps: Steps, paths: Paths) -> float:
-    """Return the middle of the widest gap between crossings that has the highest value."""
+def _middle_of_widest_gap(steps: Steps, paths: Paths, last: float) -> float:
+    """Return the middle of the widest gap between crossings, up to the angle ``last``, that has the highest value."""
     left, value = _plateaus(steps)
     right = np.append(left[1:], paths.end)
     # Where every document has arrived, larger angles are all the same and make the last gap no wider.
     if paths.last_stop > left[-1] + paths.resolution:
         right[-1] = paths.last_stop
-    gap = np.minimum(right, paths.last_fitting) - left
+    # Only where the middle of a gap is out of reach, so that the choice is the same for all types that it fits into.
+    gap = np.where(left + (right - left) / 2 > last, last - left, right - left)
     enough = min(paths.resolution * (1 - 1e-9), gap.max())
     wide = gap >= enough
     highest = wide & (value == value[wide].max())

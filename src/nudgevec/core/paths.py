@@ -77,17 +77,17 @@ class Paths:
         return float(self.stop.max(initial=0.0)) if self.rotates else self.end
 
     @property
-    def last_fitting(self) -> float:
-        """The largest angle at which all vectors are in the range of their type; rotations keep the lengths."""
+    def largest_gamma(self) -> float:
+        """The largest step after which all vectors are in the range of their type; rotations keep the lengths."""
         if self.rotates:
-            return self.end
+            return 4.0
         largest, gamma = float(np.finfo(self.start.dtype).max), np.inf
         for part in slices(len(self), _ROWS):
             direction, start = self.direction[part], self.start[part].astype(np.float64)
             room = largest - np.sign(direction) * start
             with np.errstate(over="ignore"):
                 gamma = min(gamma, float((room / np.maximum(np.abs(direction), 1e-300)).min()))
-        return min(self.end, self.phi(gamma))
+        return gamma
 
     @property
     def resolution(self) -> float:

@@ -100,7 +100,7 @@ def read_events(
                 counts[event] += 1
                 event = replace(event, time=(counts[event] - 1) * 1e-6)
             check(event)
-        except (LabelError, ValueError) as error:
+        except (LabelError, ValueError, TypeError, OverflowError) as error:
             raise LabelError(f"{path}, line {number}: {error}") from None
         yield event
     if unknown:

@@ -364,6 +364,10 @@ class LabelLog:
             raise LabelError("the event has no query text")
         if not isinstance(event.document, str) or not event.document:
             raise LabelError(f"the event of query {event.query!r} has no document id")
+        try:
+            f"{event.query}{event.document}{event.signal}{event.source}".encode()
+        except UnicodeEncodeError:
+            raise LabelError(f"the event of query {event.query!r} has half a character (a lone surrogate)") from None
         if event.signal not in self._known_weights:
             self._known_weights = self.weights  # another process may have added the signal
         if event.signal not in self._known_weights:

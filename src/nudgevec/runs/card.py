@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 from typing import Any
 
 from nudgevec.tables import COMPARISON, comparison_row
@@ -16,22 +17,67 @@ def summary(facts: dict[str, Any]) -> list[str]:
         counts[f"{split}_queries"] - counts[f"{split}_queries_without_labels"] for split in ("train", "validation")
     )
     n_test, n_trained = counts["test_queries"], counts["test_queries_with_an_answer_in_training"]
-    step = f"No document moved: no step improves {metric} on the validation queries by more than chance could."
-    if counts["moved"]:
-        step = (
-            f"NUDGE-{facts['method']} moved {counts['moved']:,} documents; gamma {facts['gamma']:.4g} is the best "
-            f"step for {metric} on the validation queries."
-        )
     return [
         f"{facts['data']['name']}: {counts['documents']:,} documents; {n_train:,} training, {n_validation:,} "
         f"validation and {n_test:,} test queries.",
         f"Split: {facts['split']}.",
-        step,
+        _step(facts),
         f"{metric} of the test queries: {change['wins']:,} better, {change['losses']:,} worse, {change['ties']:,} "
         f"unchanged (p = {change['p_value']:.4f}).",
         f"{n_trained:,} of {n_test:,} test queries ({n_trained / n_test:.0%}) have a relevant document that is "
         "labelled for a training query too.",
+        *([] if counts["moved"] else _advice(facts)),
     ]
+
+
+def _step(facts: dict[str, Any]) -> str:
+    """Return which step was taken, or why none was."""
+    metric, validation = facts["metric"], facts["validation"]
+    if facts["counts"]["moved"]:
+        is_given = facts["gamma_is_given"]
+        choice = "was given" if is_given else f"is the best step for {metric} on the validation queries"
+        moved = f"NUDGE-{facts['method']} moved {facts['counts']['moved']:,} documents"
+        return f"{moved}; gamma {facts['gamma']:.4g} {choice}."
+    if facts["gamma_is_given"]:
+        return f"No document moved: with gamma {facts['gamma']:.4g}, no vector changes."
+    if not validation["best_gamma"]:
+        return f"No document moved: no step improves {metric} on the validation queries."
+    return (
+        f"No document moved: gamma {validation['best_gamma']:.4g} is the best step for {metric} on the validation "
+        "queries, but its gain could be chance."
+    )
+
+
+def _advice(facts: dict[str, Any]) -> Iterator[str]:
+    """Yield what can be done where nothing moved."""
+    counts, needed, wanted = facts["counts"], facts["validation"]["queries_needed"], facts["collect_next"]
+    n_train, n_validation = (
+        counts[f"{split}_queries"] - counts[f"{split}_queries_without_labels"] for split in ("train", "validation")
+    )
+    n_shared = counts["validation_queries_with_an_answer_in_training"]
+    if facts["gamma_is_given"]:
+        yield "The validation queries were not used: without --gamma, they show which step gains most."
+    elif needed is None:
+        yield (f"The {n_validation:,} validation queries show no gain to estimate from how many more would show one.")
+    else:
+        more = max(1, needed - n_validation)
+        labelled = ceil(more * (n_train + n_validation + counts["test_queries"]) / n_validation)
+        yield (
+            f"To see a gain of this size in four of five cases takes about {more:,} more validation queries, which are "
+            f"{labelled:,} more labelled queries if they are split as these are. --guard 0 takes the step all the same."
+        )
+    yield (
+        f"{n_shared:,} of {n_validation:,} validation queries have a relevant document that is labelled for a training "
+        "query too; queries without one gain little."
+    )
+    if wanted and 2 * n_shared < n_validation:
+        examples = ", ".join(str(key) for key in wanted[:3])
+        yield f"Collect next: training queries for documents that are asked for and have none, such as {examples}."
+    else:
+        yield (
+            "Collect next: more training queries for the same documents, in words like those of the held-out queries. "
+            "Where each query asks for something else of its document, no step helps."
+        )
 
 
 def comparison_rows(facts: dict[str, Any]) -> Iterator[tuple[str, ...]]:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import platform
 import warnings
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -33,6 +34,7 @@ from nudgevec.tuners import NudgeM, NudgeMN, NudgeN, NudgeNU, Tuner
 
 METHODS: dict[str, type[Tuner]] = {tuner.method: tuner for tuner in (NudgeN, NudgeM, NudgeMN, NudgeNU)}
 FORMAT = "nudgevec-run-1"
+_N_SUGGESTIONS = 10
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Run:
     tuner : Tuner
         The fitted tuner.
     options : dict
-        The method, metric and guard.
+        The method, metric, guard and refit, and whether gamma was given.
     """
 
     data: Prepared
@@ -126,9 +128,10 @@ class Run:
             "embedder": data.embedder,
             "split": data.split.description,
             "settings": data.settings,
-            "validation": patch.validation,
+            "validation": {**patch.validation, "queries_needed": self._queries_needed()},
             "test": _test_facts(self.test),
             "counts": self._counts(),
+            "collect_next": self._wanted_documents(),
             "fingerprints": {"moved": patch.fingerprint, **{name: data.fingerprint(name) for name in SPLITS}},
             "versions": {
                 "nudgevec": nudgevec.__version__,
@@ -137,16 +140,39 @@ class Run:
             },
         }
 
+    @cached_property
+    def _trained(self) -> set[Hashable]:
+        """The ids of the documents with training labels."""
+        return {key for labels in self.data.queries[TRAIN].labels for key in labels}
+
+    def _answers(self, split: str) -> list[list[Hashable]]:
+        """Return the ids of the relevant documents of every query of a split that has any."""
+        answers = ([key for key, grade in labels.items() if grade > 0] for labels in self.data.queries[split].labels)
+        return [keys for keys in answers if keys]
+
+    def _queries_needed(self) -> int | None:
+        """Return how many validation queries would show the gain that was seen on them, if this can be estimated."""
+        choice = self.tuner.choice_
+        n_queries = len(self._answers(VALIDATION))
+        return None if choice is None else choice.queries_needed(n_queries, self.tuner.guard)
+
+    def _wanted_documents(self) -> list[Hashable]:
+        """Return the ids of the documents without training labels that most validation queries ask for."""
+        asked = Counter(key for keys in self._answers(VALIDATION) for key in keys if key not in self._trained)
+        return [key for key, _ in asked.most_common(_N_SUGGESTIONS)]
+
     def _counts(self) -> dict[str, int]:
         data, test = self.data, self.data.queries[TEST]
-        measured = [test.labels[number] for number in self.test.before.query.tolist()]
-        trained = {key for labels in data.queries[TRAIN].labels for key in labels}
-        n_trained = sum(any(key in trained for key, grade in labels.items() if grade > 0) for labels in measured)
+        answers = {split: self._answers(split) for split in (VALIDATION, TEST)}
+        shared = {
+            f"{split}_queries_with_an_answer_in_training": sum(not self._trained.isdisjoint(keys) for keys in lists)
+            for split, lists in answers.items()
+        }
         return {
             **self.patch.counts,
-            "test_queries": len(measured),
-            "test_queries_without_answers": len(test.ids) - len(measured),
-            "test_queries_with_an_answer_in_training": n_trained,
+            "test_queries": len(answers[TEST]),
+            "test_queries_without_answers": len(test.ids) - len(answers[TEST]),
+            **shared,
             "judgements_left_out": data.collection.n_dropped_labels,
             "documents_left_out": data.n_dropped["documents"],
             "queries_left_out": data.n_dropped["queries"],
@@ -211,8 +237,16 @@ def prepare(
     return Prepared(collection, documents, queries, parts, embedder_name, n_dropped, settings)
 
 
-def make_tuner(method: str, metric: str, *, guard: float = 1.0, engine: str = "auto") -> Tuner:
-    """Return a tuner by the name of its method.
+def make_tuner(
+    method: str,
+    metric: str,
+    *,
+    gamma: float | None = None,
+    guard: float = 1.0,
+    refit: bool = False,
+    engine: str = "auto",
+) -> Tuner:
+    """Return a tuner by the name of its method; without a gamma, it has the default of its method.
 
     Raises
     ------
@@ -221,19 +255,23 @@ def make_tuner(method: str, metric: str, *, guard: float = 1.0, engine: str = "a
     """
     if method not in METHODS:
         raise OptionError(f"unknown method {method!r}: use one of {', '.join(METHODS)}")
-    tuner = METHODS[method](str(Metric.parse(metric)), guard=guard, engine=engine)
+    tuner = METHODS[method](str(Metric.parse(metric)), guard=guard, refit=refit, engine=engine)
+    if gamma is not None:
+        tuner.gamma = gamma
     tuner.check_options()
     return tuner
 
 
 def fit(data: Prepared, tuner: Tuner) -> Run:
     """Fit a tuner on the training queries, choose gamma on the validation queries, and measure on the test queries."""
-    similarity = data.collection.documents.similarity
-    if similarity is not None and tuner.similarity == "dot":
-        check_dot(str(data.collection.source), similarity, tuner.method)
+    store = data.collection.documents.store
+    if store is not None and store.similarity is not None and tuner.similarity == "dot":
+        check_dot(str(data.collection.source), store.similarity, tuner.method)
     labelled = {name: (queries.vectors, queries.labels) for name, queries in data.queries.items()}
     tuner.fit(data.documents, labelled[TRAIN], labelled[VALIDATION], labelled[TEST])
-    return Run(data, tuner, {"method": tuner.method, "metric": tuner.metric, "guard": tuner.guard})
+    names = ("method", "metric", "guard", "refit")
+    options = {name: getattr(tuner, name) for name in names}
+    return Run(data, tuner, {**options, "gamma_is_given": tuner.gamma is not None})
 
 
 def score_facts(evaluation: Evaluation) -> dict[str, dict[str, float]]:

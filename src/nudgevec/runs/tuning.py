@@ -6,10 +6,11 @@ import os
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from nudgevec.errors import OptionError
+from nudgevec.errors import OptionError, VectorError
 from nudgevec.feedback.events import read_labelled_documents
 from nudgevec.runs import folder
 from nudgevec.runs.pipeline import Prepared, Run, fit, make_tuner, prepare
+from nudgevec.runs.same_model import model_mismatch
 from nudgevec.stores import is_store
 from nudgevec.text import readers
 
@@ -29,8 +30,11 @@ def tune(
     query_prefix: str | None = None,
     seed: int = 0,
     resplit: bool = False,
+    gamma: float | None = None,
     guard: float = 1.0,
+    refit: bool = False,
     engine: str = "auto",
+    check_embedder: bool = True,
 ) -> Run:
     """Tune a collection and measure the result on queries it never saw, as ``nudgevec tune`` does.
 
@@ -59,10 +63,16 @@ def tune(
         Seed of the split, where the data has none.
     resplit : bool
         Make a new split even where the data has one.
+    gamma : float, optional
+        Take this step instead of choosing one on the validation queries.
     guard : float
         Standard deviations of chance that the gain on the validation queries must exceed.
+    refit : bool
+        Once gamma is chosen, move the documents with the validation labels too.
     engine : str
         Where products run.
+    check_embedder : bool
+        Refuse queries and documents that seem to be embedded with different models.
 
     Returns
     -------
@@ -72,7 +82,8 @@ def tune(
     Raises
     ------
     NudgeError
-        If the data cannot be read, labels are missing, or the folder exists.
+        If the data cannot be read, labels are missing, the folder exists, or queries and documents seem to be embedded
+        with different models.
 
     Examples
     --------
@@ -84,7 +95,7 @@ def tune(
     >>> pairs = {
     ...     "corpus": {f"d{n}": text for n, text in enumerate(topics)},
     ...     "queries": queries,
-    ...     "relevant_docs": {query: [f"d{(int(query[1:]) + 1) % 9}"] for query in queries},
+    ...     "relevant_docs": {query: [f"d{int(query[1:]) % 9 // 3 * 3}"] for query in queries},
     ... }
     >>> path = Path(tempfile.mkdtemp()) / "pairs.json"
     >>> _ = path.write_text(json.dumps(pairs))
@@ -92,7 +103,7 @@ def tune(
     >>> run.test.after["mrr@3"].mean > run.test.before["mrr@3"].mean
     True
     """
-    tuner = make_tuner(method, metric, guard=guard, engine=engine)
+    tuner = make_tuner(method, metric, gamma=gamma, guard=guard, refit=refit, engine=engine)
     claim: AbstractContextManager[None] = nullcontext()
     if out is not None:
         if not os.fspath(out):
@@ -111,6 +122,9 @@ def tune(
             seed=seed,
             resplit=resplit,
         )
+        mismatch = model_mismatch(prepared) if check_embedder else None
+        if mismatch:
+            raise VectorError(f"{mismatch}; to tune all the same, pass check_embedder=False (--no-embedder-check)")
         run = fit(prepared, tuner)
         if out is not None:
             folder.write(run, Path(out))

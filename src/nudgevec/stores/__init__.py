@@ -11,7 +11,7 @@ from nudgevec.errors import NudgeError, OptionError, StoreError
 from nudgevec.registry import Registry
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import Store
-from nudgevec.stores.index_recall import recall
+from nudgevec.stores.index_recall import evaluate_index, recall
 from nudgevec.stores.ledger import Ledger, Status
 from nudgevec.stores.messages import error_text
 
@@ -23,6 +23,7 @@ __all__ = [
     "Status",
     "Store",
     "error_text",
+    "evaluate_index",
     "is_store",
     "open_store",
     "recall",

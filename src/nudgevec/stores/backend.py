@@ -33,6 +33,8 @@ class Backend(ABC):
     """Number of dimensions."""
     similarity: str | None = None
     """How the store compares vectors: "cosine", "dot", "l2", or None if this is not known."""
+    embedder: str | None = None
+    """Name of the embedder that made the vectors, if the collection records it."""
     columns: dict[str, Any]
     """What identifies the vectors within the collection, such as column names; a ledger is valid for these only."""
     unique_ids: bool = False

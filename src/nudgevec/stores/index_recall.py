@@ -1,14 +1,21 @@
-"""The recall of a store's own search: its index against exact search."""
+"""The quality of a store's own search: its recall against exact search, and retrieval metrics."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from nudgevec import progress
 from nudgevec.arrays import Array, Floats
-from nudgevec.core.exact import norms
-from nudgevec.errors import StoreError
+from nudgevec.core.exact import norms, scaled_queries
+from nudgevec.corpus import Reader
+from nudgevec.errors import LabelError, StoreError
+from nudgevec.evaluation import Evaluation, evaluation, parse_metrics
+from nudgevec.labels import read_labelled_queries
+from nudgevec.metrics import USUAL
 from nudgevec.stores.base import Store
 
 # Scores that differ by less, relative to the largest, are ties: any of the documents is a correct result.
@@ -69,6 +76,49 @@ def recall(store: Store, queries: npt.ArrayLike, k: int = 10) -> float:
         if results:
             n_found += int((_scores(store, query[None], np.stack([*results.values()]))[0] >= threshold).sum())
     return n_found / (n_expected * len(queries))
+
+
+def evaluate_index(
+    store: Store, queries: npt.ArrayLike, labels: Any, metrics: Sequence[str] | str = USUAL
+) -> Evaluation:
+    """Measure the retrieval quality of a store's own search.
+
+    Parameters
+    ----------
+    store : Store
+        Its index ranks the documents.
+    queries : array of shape (q, d)
+        Query vectors.
+    labels : list
+        One entry per query, as ``evaluate`` takes them.
+    metrics : str or sequence of str
+        For example ``"ndcg@10"``.
+
+    Returns
+    -------
+    Evaluation
+        Mean, confidence interval and per-query values of each metric.
+
+    Raises
+    ------
+    LabelError
+        If a label refers to a document that is not there, or no query has a relevant label.
+    """
+    wanted, reader = parse_metrics(metrics), Reader(store)
+    vectors, found = read_labelled_queries((queries, labels), reader, "queries")
+    used, relevant = found.relevant()
+    if len(used) == 0:
+        raise LabelError("queries: none of them has a relevant label; there is nothing to measure")
+    k = max(metric.limited(reader.rows).k for metric in wanted)
+    row_of = {key: row for row, key in enumerate(store.ids)}
+    rows = np.full((len(used), k), -1)
+    with progress.bar("searching the store", len(used)) as bar:
+        for ranking, query in zip(rows, vectors[used], strict=True):
+            results = store.search(query.astype(np.float32), k)[:k]
+            # Documents that others have added in the meantime take a rank too.
+            ranking[: len(results)] = [row_of.get(key, -1) for key in results]
+            bar.update(1)
+    return evaluation(rows, scaled_queries(vectors[used]), used, relevant, wanted, found.n_queries - len(used))
 
 
 def _scores(store: Store, queries: Floats, vectors: Array) -> Floats:

@@ -35,6 +35,8 @@ _MAX_COMMITS = 20
 _FOREVER = timedelta(days=36500)
 _LEDGER_KEY = b"nudgevec"
 """The key of the table metadata of a ledger, by which it is recognised."""
+# The key of the name of the embedder in the metadata of a table.
+_EMBEDDER = b"nudgevec.embedder"
 
 
 class LanceStore(Store):
@@ -99,6 +101,8 @@ class LanceStore(Store):
         if not self.arrow.types.is_fixed_size_list(kind) or not self.arrow.types.is_floating(kind.value_type):
             raise StoreError(f"{self.url}: column {self.vector_column!r} is {kind}, not vectors of equal length")
         self.dim = int(kind.list_size)
+        embedder = (self.table.schema.metadata or {}).get(_EMBEDDER)
+        self.embedder = None if embedder is None else embedder.decode(errors="replace")
         # All reads until the next refresh see this version.
         self.table.checkout(self.table.version)
         self.similarity = self.resolve_similarity(self._index_similarity())
@@ -237,8 +241,8 @@ class LanceStore(Store):
         return self.folder / f"{table}.lance"
 
 
-def create(address: Address, ids: Sequence[str], texts: Sequence[str] | None, vectors: Array) -> None:
-    """Create a table with the columns ``id``, ``vector`` and, if there are texts, ``text``."""
+def create(address: Address, ids: Sequence[str], texts: Sequence[str] | None, vectors: Array, embedder: str) -> None:
+    """Create a table with the columns ``id``, ``vector`` and, if there are texts, ``text``; it records its embedder."""
     library, arrow = _library(), import_client("pyarrow", "LanceDB", "lancedb")
     database, name = library.connect(address.local_path), address.require_collection("table")
     if name in database.list_tables().tables:
@@ -248,7 +252,7 @@ def create(address: Address, ids: Sequence[str], texts: Sequence[str] | None, ve
     if texts is not None:
         columns["text"] = list(texts)
     columns["vector"] = arrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
-    database.create_table(name, arrow.table(columns))
+    database.create_table(name, arrow.table(columns).replace_schema_metadata({_EMBEDDER: embedder}))
 
 
 def _library() -> Any:

@@ -16,6 +16,7 @@ from typing import Any
 from nudgevec.arrays import Array
 from nudgevec.corpus import Corpus
 from nudgevec.errors import LabelError, NudgeWarning, VectorError
+from nudgevec.stores.base import Store
 
 Grades = dict[str, float]
 """Document id -> grade."""
@@ -37,15 +38,15 @@ class Items:
         Vectors in the order of ``ids``.
     images : sequence of Path, optional
         Image files in the order of ``ids``.
-    similarity : {"cosine", "dot", "l2"}, optional
-        How the vector store of these documents compares vectors, if it is known.
+    store : Store, optional
+        The vector store of these documents. ``vectors`` are its original ones, whatever patch is applied.
     """
 
     ids: Sequence[str]
     texts: Sequence[str] | None = None
     vectors: Array | Corpus | None = None
     images: Sequence[Path] | None = None
-    similarity: str | None = None
+    store: Store | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

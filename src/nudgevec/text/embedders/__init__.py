@@ -161,11 +161,11 @@ def embed_collection(
     return document_vectors, _as_array(query_vectors), model.name
 
 
-def embed_documents(items: Items, source: str, spec: str, prefix: str | None = None) -> Array:
-    """Return the vectors of documents without queries."""
+def embed_documents(items: Items, source: str, spec: str, prefix: str | None = None) -> tuple[Array, str]:
+    """Return the vectors of documents without queries, and the name of the embedder."""
     model = make_embedder(spec)
     prefix = model.prefixes[0] if prefix is None else prefix
-    return _as_array(_embed_items(model, items, prefix, "documents", source))
+    return _as_array(_embed_items(model, items, prefix, "documents", source)), model.name
 
 
 def embed_texts(model: Embedder, texts: Sequence[str], prefix: str, kind: str) -> Array:

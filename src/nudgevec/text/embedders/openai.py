@@ -38,7 +38,7 @@ class OpenAIEmbedder:
         try:
             rows = sorted(response["data"], key=lambda row: row["index"])
             vectors = np.array([row["embedding"] for row in rows], dtype=np.float32)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise VectorError(f"{server} sent a response without embeddings: {str(response)[:200]}") from None
         if vectors.ndim != 2 or len(vectors) != len(inputs):
             raise VectorError(f"{server} sent {len(vectors)} embeddings for {len(inputs)} texts")

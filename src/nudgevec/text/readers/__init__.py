@@ -101,7 +101,7 @@ def read_documents(path: str | os.PathLike[str]) -> Items:
     """
     if isinstance(path, str) and is_store(path):
         store = open_store(path)
-        return Items([str(key) for key in store.ids], vectors=store.original(), similarity=store.similarity)
+        return Items([str(key) for key in store.ids], vectors=store.original(), store=store)
     path = Path(path)
     if not path.exists():
         raise InputError(f"{path} does not exist")

@@ -30,8 +30,9 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 continue
             try:
                 fields = json.loads(text)
-            except json.JSONDecodeError as error:
-                raise InputError(f"{path}, line {number}: invalid JSON: {error.msg}") from None
+            except (ValueError, RecursionError) as error:
+                problem = getattr(error, "msg", error)
+                raise InputError(f"{path}, line {number}: invalid JSON: {problem}") from None
             if not isinstance(fields, dict):
                 raise InputError(f"{path}, line {number}: expected a JSON object, not {text.strip()[:40]!r}")
             yield number, fields

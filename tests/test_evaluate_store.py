@@ -1,0 +1,104 @@
+"""What ``evaluate --store`` measures: the vectors that the store serves, the original ones, or the store's search."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import collections_on_disk as disk
+from nudgevec import cli, open_store
+from nudgevec.stores import evaluate_index
+
+STORE = "lancedb:db#docs"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A table with a patch that is applied, and the run that it comes from."""
+    folder = tmp_path_factory.mktemp("store")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        corpus, queries, qrels = disk.texts()
+        (folder / "texts").mkdir()
+        for key, text in corpus.items():
+            (folder / "texts" / f"{key}.txt").write_text(text)
+        lines = [
+            json.dumps({"query": queries[query], "document": f"{key}.txt", "source": query})
+            for query, grades in qrels.items()
+            for key in grades
+        ]
+        (folder / "events.jsonl").write_text("\n".join(lines))
+        assert cli.main(["index", "texts", "--store", STORE, "--quiet"]) == 0
+        tune = ["tune", "--store", STORE, "--labels", "events.jsonl", "--embedder", "static", "--guard", "0"]
+        assert cli.main([*tune, "--out", "run", "--quiet"]) == 0
+        assert cli.main([*tune, "--out", "other", "--gamma", "0.3", "--quiet"]) == 0
+        assert cli.main(["apply", "run", "--store", STORE]) == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def here(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+
+
+def measure(capsys, *options):
+    """Return the printed figures."""
+    capsys.readouterr()
+    labels = ["--labels", "events.jsonl", "--embedder", "static"]
+    assert cli.main(["evaluate", "--store", STORE, *labels, *options, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_served_vectors_are_measured(folder, capsys):
+    facts = json.loads((folder / "run" / "run.json").read_text())
+    served, original = measure(capsys), measure(capsys, "--original")
+    assert served["test"] == facts["test"]["after"]
+    assert original["test"] == facts["test"]["before"] != served["test"]
+    assert served["documents"].startswith("as the store serves them; NUDGE-N with gamma ")
+    assert original["documents"] == "the original vectors"
+
+
+def test_the_search_of_the_store_is_measured(folder, capsys):
+    """A table without an index is searched exactly."""
+    measured = measure(capsys, "--through-index")
+    assert measured["test"] == measure(capsys)["test"]
+    assert measured["similarity"] == "index"
+    assert measure(capsys, "--through-index", "--run", "run")["test"] == measured["test"]
+
+
+def test_the_patch_of_another_run_is_measured_on_the_original_vectors(folder, capsys):
+    facts = json.loads((folder / "other" / "run.json").read_text())
+    assert measure(capsys, "--run", "other")["test"] == facts["test"]["after"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--store", STORE, "--run", "other", "--through-index"], "the patch of other is not applied"),
+        (["--store", STORE, "--run", "run", "--through-index", "--original"], "not the original vectors"),
+        (["texts", "--labels", "events.jsonl", "--through-index"], "needs --store URL"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(arguments, message, capsys):
+    assert cli.main(["evaluate", *arguments]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_a_worse_index_gives_worse_figures(folder):
+    """The figures come from the index and not from the vectors: here it searches one of fifty cells."""
+    import faiss
+
+    random = np.random.default_rng(0)
+    documents = random.standard_normal((2000, 16)).astype(np.float32)
+    index = faiss.IndexIVFFlat(faiss.IndexFlatIP(16), 16, 50, faiss.METRIC_INNER_PRODUCT)
+    index.train(documents)
+    index.add(documents)
+    faiss.write_index(index, str(folder / "cells.faiss"))
+    queries = random.standard_normal((100, 16)).astype(np.float32)
+    labels = [[int(row)] for row in (queries @ documents.T).argmax(axis=1)]
+    with open_store(f"faiss:{folder}/cells.faiss") as store:
+        found = evaluate_index(store, queries, labels, "success@1")["success@1"].mean
+        expected = np.mean([store.search(query, 1) == label for query, label in zip(queries, labels, strict=True)])
+    assert found == expected < 1
