@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from nudgevec.cli.output import print_json
-from nudgevec.errors import InputError, OptionError
-from nudgevec.feedback.events import read_events
+from nudgevec.errors import InputError, LabelError, OptionError
+from nudgevec.feedback.event_files import read_events
+from nudgevec.feedback.events import open_labels
 from nudgevec.feedback.log import LabelLog
 from nudgevec.feedback.stats import log_statistics
 from nudgevec.files import claim_folder, replace_files
@@ -22,12 +23,20 @@ _FILE_NAMES = {TRAIN: "train.tsv", VALIDATION: "dev.tsv", TEST: "test.tsv"}
 
 
 def import_events(options: argparse.Namespace) -> None:
-    """Append the events of a file to a log."""
-    queries = None if options.queries is None else Path(options.queries)
-    with LabelLog(options.log) as log:
+    """Append the events of a file to a log: all of them, or none. A failed import creates no log."""
+    target = Path(options.log)
+    with LabelLog(target if target.exists() else ":memory:") as log:
         events = list(
-            read_events(Path(options.file), log.check, source=options.source, signal=options.signal, queries=queries)
+            read_events(
+                Path(options.file),
+                log.check,
+                source=options.source,
+                signal=options.signal,
+                queries=None if options.queries is None else Path(options.queries),
+                columns=_parse_columns(options.map),
+            )
         )
+    with LabelLog(target) as log:
         n_new = log.extend(events)
         total = len(log)
     if options.json:
@@ -38,8 +47,8 @@ def import_events(options: argparse.Namespace) -> None:
 
 
 def stats(options: argparse.Namespace) -> None:
-    """Show the statistics of a log."""
-    with _open_existing(options.log) as log:
+    """Show the statistics of a log or a file of events."""
+    with open_labels(Path(options.log)) as log:
         documents = None if options.data is None else readers.read_documents(options.data).ids
         statistics = log_statistics(log, documents, half_life=options.half_life, cap=options.cap)
     if options.json:
@@ -50,8 +59,9 @@ def stats(options: argparse.Namespace) -> None:
 
 def export(options: argparse.Namespace) -> None:
     """Write the labels of a log in the layout of BEIR."""
-    with _open_existing(options.log) as log:
+    with open_labels(Path(options.log)) as log:
         labels = log.labels(half_life=options.half_life, cap=options.cap)
+    _check_exportable(labels)
     folder = Path(options.out)
     if folder.exists():
         raise InputError(f"{folder} exists: choose another --out")
@@ -94,8 +104,29 @@ def _open_existing(path: str) -> LabelLog:
     return LabelLog(path)
 
 
+def _parse_columns(mappings: list[str]) -> dict[str, str]:
+    """Parse ``--map query=q,document=item_id``."""
+    columns: dict[str, str] = {}
+    for pair in (pair for mapping in mappings for pair in mapping.split(",")):
+        name, equals, column = pair.partition("=")
+        if not equals or not column.strip():
+            raise OptionError(f"--map takes NAME=COLUMN, for example query=q,document=item_id, not {pair!r}")
+        columns[name.strip()] = column
+    return columns
+
+
+def _check_exportable(labels: dict[str, Qrels]) -> None:
+    """Raise LabelError for ids that a line of a label file cannot hold."""
+    for key in (key for qrels in labels.values() for grades in qrels.values() for key in grades):
+        if key != key.strip() or any(character in key for character in "\t\r\n"):
+            raise LabelError(
+                f"the document id {key!r} has a tab, a line break or outer white space, which a label file cannot hold"
+            )
+
+
 def _write_qrels(path: Path, qrels: Qrels) -> None:
-    lines = [f"{query}\t{key}\t{weight:g}" for query, grades in qrels.items() for key, weight in grades.items()]
+    # Python writes the shortest decimal number that is read back as the same float.
+    lines = [f"{query}\t{key}\t{weight!r}" for query, grades in qrels.items() for key, weight in grades.items()]
     path.write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n", encoding="utf-8")
 
 
