@@ -170,8 +170,10 @@ def embed_documents(items: Items, source: str, spec: str, prefix: str | None = N
 
 def embed_texts(model: Embedder, texts: Sequence[str], prefix: str, kind: str) -> Array:
     """Return the vectors of texts, from the cache where possible."""
+    # A lone surrogate has no bytes in UTF-8, and no tokenizer takes it.
+    clean = [(prefix + text).encode(errors="replace").decode() for text in texts]
     with Cache(model.name if model.cached else None) as cache:
-        return cache.get_or_embed([prefix + text for text in texts], model.embed, model.batch_size, f"embedding {kind}")
+        return cache.get_or_embed(clean, model.embed, model.batch_size, f"embedding {kind}")
 
 
 def _embed_items(model: Embedder, items: Items, prefix: str, kind: str, source: str | Path) -> Array | Corpus:
