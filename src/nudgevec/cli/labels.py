@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from nudgevec.cli.output import print_json
+from nudgevec.cli.output import print_json, print_text
 from nudgevec.errors import InputError, LabelError, OptionError
 from nudgevec.feedback.event_files import read_events
 from nudgevec.feedback.events import open_labels
@@ -43,7 +43,7 @@ def import_events(options: argparse.Namespace) -> None:
         print_json({"read": len(events), "new": n_new, "total": total}, indent=None)
     else:
         n_known = len(events) - n_new
-        print(f"{len(events):,} events read, {n_new:,} new, {n_known:,} already known; {total:,} in {options.log}")
+        print_text(f"{len(events):,} events read, {n_new:,} new, {n_known:,} already known; {total:,} in {options.log}")
 
 
 def stats(options: argparse.Namespace) -> None:
@@ -76,7 +76,7 @@ def export(options: argparse.Namespace) -> None:
     if options.json:
         print_json(counts, indent=None)
     else:
-        print(f"{sum(counts.values()):,} queries written to {folder}")
+        print_text(f"{sum(counts.values()):,} queries written to {folder}")
 
 
 def signals(options: argparse.Namespace) -> None:
@@ -132,29 +132,29 @@ def _write_qrels(path: Path, qrels: Qrels) -> None:
 
 def _print_statistics(statistics: dict[str, Any]) -> None:
     n_queries = sum(statistics["queries"].values())
-    print(f"{statistics['events']:,} events, {n_queries:,} queries\n")
+    print_text(f"{statistics['events']:,} events, {n_queries:,} queries\n")
     signals = [(name, f"{count:,}") for name, count in statistics["signals"].items()]
     print_table([Column("signal", min_width=11), Column("events", number=True)], signals)
-    print()
+    print_text("")
     columns = [Column("", min_width=11), *(Column(split, number=True, min_width=6) for split in SPLITS)]
     rows = [(name, *(f"{statistics[name][split]:,}" for split in SPLITS)) for name in ("queries", "labels")]
     print_table(columns, rows)
     per_document = statistics["training_labels_per_document"]
-    print(
+    print_text(
         f"\n{statistics['documents_with_training_labels']:,} documents have training labels (median "
         f"{per_document['median']:g} per document, maximum {per_document['most']:,})."
     )
     if "coverage" in statistics:
-        print(f"{statistics['coverage']:.0%} of {statistics['documents']:,} documents are covered.")
+        print_text(f"{statistics['coverage']:.0%} of {statistics['documents']:,} documents are covered.")
         if statistics["labels_of_unknown_documents"]:
-            print(f"Labels of unknown documents are ignored: {statistics['labels_of_unknown_documents']:,}.")
+            print_text(f"Labels of unknown documents are ignored: {statistics['labels_of_unknown_documents']:,}.")
     if statistics["expected_usefulness"] is not None:
-        print(
+        print_text(
             f"Of the {statistics['recent_held_out_queries']:,} most recent validation and test queries, "
             f"{statistics['expected_usefulness']:.0%} have a relevant document with training labels: about this share "
             "of future queries can improve."
         )
     if statistics["collect_next"]:
-        print("\nDocuments to collect labels for next")
+        print_text("\nDocuments to collect labels for next")
         suggestions = [(str(entry["document"]), f"{entry['asked_for']:,}") for entry in statistics["collect_next"]]
         print_table([Column("document"), Column("held-out queries", number=True)], suggestions)

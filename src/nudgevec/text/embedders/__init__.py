@@ -118,6 +118,19 @@ def make_embedder(spec: str) -> Embedder:
     return factory(*arguments)
 
 
+def names_local_model(spec: str) -> bool:
+    """Whether a spec names files or a folder on this machine, and not a model on a hub or server.
+
+    >>> names_local_model("st:all-MiniLM-L6-v2"), names_local_model("st:/models/mine")
+    (False, True)
+    """
+    name, _, argument = spec.partition(":")
+    if name == _PRECOMPUTED or not argument:
+        return False
+    path = Path(argument).expanduser()
+    return argument[0] in "./\\~" or path.is_absolute() or path.exists()
+
+
 def embed_collection(
     collection: Collection,
     spec: str | None = None,
