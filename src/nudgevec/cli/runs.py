@@ -12,6 +12,7 @@ from nudgevec.cli.output import print_json, print_text, shorten
 from nudgevec.errors import NudgeWarning, OptionError
 from nudgevec.metrics import USUAL
 from nudgevec.runs import card, folder, pipeline, tuning
+from nudgevec.stores import Address, is_store
 from nudgevec.tables import COMPARISON, Column, print_table
 from nudgevec.text.embedders import names_local_model
 from nudgevec.text.splits import TEST
@@ -100,6 +101,9 @@ def _data(options: argparse.Namespace) -> str:
     """Return where the documents are."""
     if (options.data is None) == (options.store is None):
         raise OptionError("pass the documents either as DATA, or --store URL")
+    if options.store is not None and not is_store(options.store):
+        address = Address.parse(options.store)
+        raise OptionError(f"--store {address} has no scheme: write lancedb:{address}, or pass a folder as DATA")
     data: str = options.data or options.store
     return data
 

@@ -82,7 +82,10 @@ class Address:
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         user = None if parts.username is None else unquote(parts.username)
         path, collection = unquote(parts.path), unquote(parts.fragment)
-        return cls(parts.scheme, path, collection, options, parts.hostname or "", port, user, password)
+        host = parts.hostname or ""
+        # urlsplit lowers the case of a host, which may be the first folder of a relative path.
+        at = parts.netloc.lower().rfind(host)
+        return cls(parts.scheme, path, collection, options, parts.netloc[at:][: len(host)], port, user, password)
 
     @property
     def local_path(self) -> str:
