@@ -89,6 +89,12 @@ def test_a_store_without_a_scheme_on_the_command_line(folders, capsys):
     assert "--store Data/lance#docs has no scheme: write lancedb:Data/lance#docs" in capsys.readouterr().err
 
 
+def test_passwords_are_masked_in_every_form():
+    address = Address.parse("postgresql://me:p%40ss%2Fword@host/db?password=other")
+    shown = address.hide_password("p@ss/word p%40ss/word p%40ss%2Fword other")
+    assert shown == "*** *** *** ***"
+
+
 def test_hosts_keep_their_case():
     assert Address.parse("lancedb://Data/Db#docs").local_path == "Data/Db"
     assert Address.parse("postgresql://Me:Pass@Host:5432/db").host == "Host"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from nudgevec.errors import OptionError
 
@@ -115,8 +115,9 @@ class Address:
     def hide_password(self, text: str) -> str:
         """Return a text with the password masked, which may also be an option of the url."""
         for password in (self.password, self.options.get("password")):
-            if password:
-                text = text.replace(password, "***")
+            for form in (password, quote(password or ""), quote(password or "", safe="")):
+                if form:
+                    text = text.replace(form, "***")
         return text
 
     def __str__(self) -> str:
