@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import socketserver
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -67,7 +69,7 @@ def running(troubles=(), dim=lambda n_requests: 16, chat=lambda prompt: prompt):
                 self.close_connection = True
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=[0.01], daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/v1", seen
@@ -75,3 +77,44 @@ def running(troubles=(), dim=lambda n_requests: 16, chat=lambda prompt: prompt):
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def answering(answer):
+    """Serve HTTP responses as bytes: ``answer(head, body)`` yields those of a request, to be sent one by one."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self):
+            head = b""
+            while not head.endswith(b"\r\n\r\n"):
+                line = self.rfile.readline()
+                if not line:
+                    return
+                head += line
+            length = int(re.search(rb"content-length: (\d+)", head.lower())[1])
+            body = self.rfile.read(length)
+            with suppress(ConnectionError):
+                for chunk in answer(head.decode(), body):
+                    if stopped.is_set():
+                        return
+                    self.wfile.write(chunk)
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = allow_reuse_address = True
+
+    stopped = threading.Event()
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=[0.01], daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    finally:
+        stopped.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def response(body, status="200 OK", headers=""):
+    """Return an HTTP response as bytes."""
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{headers}\r\n".encode() + body

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import importlib.util
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 import collections_on_disk as disk
 import servers
 from nudgevec import evaluate, http
-from nudgevec.errors import MissingExtraError, OptionError, RemoteError, VectorError
+from nudgevec.errors import MissingExtraError, NudgeWarning, OptionError, RemoteError, VectorError
 from nudgevec.text import embedders, readers
 from nudgevec.text.embedders.cache import Cache
 
@@ -189,35 +191,6 @@ def test_vectors_from_before_a_failure_are_cached(collection, monkeypatch):
     assert len(after) == len(set(after)), "each text once"
 
 
-def test_a_refusal_does_not_show_the_key(collection, monkeypatch):
-    with servers.running([401]) as (url, seen):
-        monkeypatch.setenv("OPENAI_BASE_URL", url.replace("http://", "http://me:pass@"))
-        monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-        monkeypatch.setattr("urllib.request.Request.__init__", _without_user(url))
-        with pytest.raises(RemoteError, match="refused the request: 401") as refused:
-            embedders.embed_collection(collection, "openai:small")
-    assert len(seen) == 1, "a refusal is not retried"
-    assert "sk-secret" not in str(refused.value)
-    assert "pass" not in str(refused.value)
-
-
-def _without_user(url):
-    import urllib.request
-
-    make = urllib.request.Request.__init__
-
-    def made(self, address, *rest):
-        make(self, f"{url}/embeddings", *rest)
-
-    return made
-
-
-def test_no_server_at_the_address(collection, monkeypatch):
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-    with pytest.raises(RemoteError, match="did not answer in 7 attempts"):
-        embedders.embed_collection(collection, "openai:small")
-
-
 def test_the_key_does_not_follow_a_redirect(collection, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     with servers.running() as (other, stolen), servers.running([f"redirect {other}/embeddings"]) as (url, _):
@@ -227,16 +200,91 @@ def test_the_key_does_not_follow_a_redirect(collection, monkeypatch):
         assert stolen == []
 
 
-def test_passwords_in_urls_are_not_shown(monkeypatch):
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://me:hunter2@host:8000/v1")
-    assert embedders.make_embedder("openai:m").name == "openai:m@host:8000/v1"
-
-
 def test_vectors_with_nan_are_not_cached(cache):
     with Cache("m") as kept, pytest.raises(VectorError, match="NaN or infinity"):
         kept.get_or_embed(["a"], lambda texts: np.array([[np.nan, 1.0]]), 8, "task")
     with Cache("m") as kept:
         assert kept.get_or_embed(["a"], lambda texts: np.array([[2.0, 1.0]]), 8, "task").tolist() == [[2.0, 1.0]]
+
+
+def test_zeros_are_not_cached(cache):
+    """A model may have no word for a text; a later version of it may."""
+    with Cache("m") as kept:
+        assert not kept.get_or_embed(["a"], lambda texts: np.zeros((1, 2)), 8, "task").any()
+        assert kept.get_or_embed(["a"], lambda texts: np.ones((1, 2)), 8, "task").all()
+        with pytest.raises(VectorError, match="returned vectors of 0 dimensions"):
+            kept.get_or_embed(["b"], lambda texts: np.zeros((1, 0)), 8, "task")
+
+
+@pytest.mark.parametrize("vector", [b"", b"abc", bytes(8), np.full(2, np.nan, np.float32).tobytes(), "text", None])
+def test_damaged_vectors_in_the_cache_are_embedded_again(cache, vector):
+    def embed(texts):
+        return np.ones((len(texts), 2))
+
+    with Cache("m") as kept:
+        kept.get_or_embed(["a"], embed, 8, "task")
+    (path,) = cache.glob("*.sqlite")
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE vectors SET vector = ?", [vector])
+    connection.close()
+    with Cache("m") as kept:
+        assert kept.get_or_embed(["a"], embed, 8, "task").tolist() == [[1, 1]]
+        assert kept.get_or_embed(["a"], None, 8, "task").tolist() == [[1, 1]]
+
+
+def test_a_cache_with_vectors_of_two_models_names_its_file(cache):
+    with Cache("m") as kept:
+        kept.get_or_embed(["a", "b"], lambda texts: np.ones((len(texts), 2)), 8, "task")
+    (path,) = cache.glob("*.sqlite")
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE vectors SET vector = ? WHERE key = (SELECT MIN(key) FROM vectors)", [b"1234"])
+    connection.close()
+    with (
+        Cache("m") as kept,
+        pytest.raises(VectorError, match=rf"{path.name} holds vectors of several models: delete it"),
+    ):
+        kept.get_or_embed(["a", "b"], None, 8, "task")
+
+
+@pytest.mark.parametrize("spoil", ["file as folder", "folder as file", "damaged"])
+def test_an_unusable_cache_is_a_warning(cache, spoil):
+    path = cache / f"m-{hashlib.sha256(b'm').hexdigest()[:12]}.sqlite"
+    if spoil == "file as folder":
+        cache.write_text("")
+    elif spoil == "folder as file":
+        path.mkdir(parents=True)
+    else:
+        cache.mkdir()
+        path.write_bytes(b"no database" * 100)
+    with pytest.warns(NudgeWarning, match="embeddings are not kept, because the cache"), Cache("m") as kept:
+        assert kept.get_or_embed(["a"], lambda texts: np.ones((1, 2)), 8, "task").all()
+
+
+FULL_CACHE = """
+import resource, warnings
+import numpy as np
+from nudgevec.text.embedders.cache import Cache
+warnings.simplefilter("error")
+with Cache("m") as cache:
+    cache.get_or_embed(["first"], lambda texts: np.ones((len(texts), 256)), 100, "task")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+    warnings.simplefilter("always")
+    vectors = cache.get_or_embed([str(n) for n in range(1000)], lambda texts: np.ones((len(texts), 256)), 100, "task")
+    assert vectors.shape == (1000, 256)
+"""
+
+
+def test_a_cache_on_a_full_disk_is_a_warning(cache):
+    done = subprocess.run([sys.executable, "-c", FULL_CACHE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("NudgeWarning: embeddings are not kept") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_texts_with_lone_surrogates_are_embedded(cache):
+    model = embedders.make_embedder("static")
+    vectors = embedders.embed_texts(model, ["coffee \ud83d", "coffee ?"], "", "documents")
+    assert np.array_equal(vectors[0], vectors[1])
 
 
 def test_changing_dimensions_are_refused(collection, monkeypatch):

@@ -7,10 +7,12 @@ import os
 import random
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,8 @@ import pytest
 import collections_on_disk as disk
 from nudgevec import LabelLog, NudgeN, cli
 from nudgevec.errors import LabelError, NudgeWarning, OptionError
-from nudgevec.feedback.log import DEFAULT_WEIGHTS, Event
+from nudgevec.feedback.event import Event
+from nudgevec.feedback.log import DEFAULT_WEIGHTS
 from nudgevec.runs import folder
 from nudgevec.text.embedders import static
 from nudgevec.text.splits import SPLITS, normalise, split_of
@@ -128,7 +131,13 @@ def test_synthetic_queries_are_never_tested_on(log):
         (("", "d"), "the event has no query text"),
         (("q", ""), "the event of query 'q' has no document id"),
         (("q", "d", "wink"), "unknown signal 'wink': use one of click"),
-        (("q", "d", "click", float("nan")), "must be finite numbers"),
+        (("q", "d", "click", float("nan")), "value must be a number from -1e6 to 1e6, not nan"),
+        (("q", "d", "click", 1e308), "value must be a number from -1e6 to 1e6, not 1e"),
+        (("q", "d", "click", 10**400), "value must be a number from -1e6 to 1e6"),
+        (("q", "d", "click", 1.0, 1.0, -1e300), "time must be a number of seconds since 1970"),
+        (("q\ud800", "d"), "the query of the event is not a text of valid Unicode"),
+        (("q", "d\udfff"), "the document of the event is not a text of valid Unicode"),
+        (("q", "d", "click", 1.0, 1.0, 0.0, None), "the source of the event is not a text of valid Unicode: None"),
         (("q", "d", "click", 1.0, 0.0), "propensity must be a probability greater than 0"),
     ],
 )
@@ -159,6 +168,89 @@ def test_threads_share_a_log(log):
     added.set()
     thread.join()
     assert [event.query for event in log] == ["precious"]
+
+
+def test_equal_events_of_one_second_all_count(log):
+    for _ in range(100):
+        log.add("q", "d", "click", time=1.7e9, source="web")
+    assert len(log) == 100
+    assert everything(log.labels())["q"]["d"] == pytest.approx(100 * DEFAULT_WEIGHTS["click"])
+    assert max(event.time for event in log) - 1.7e9 < 0.001
+
+
+def test_extreme_values_of_an_old_log_do_not_erase_the_labels_of_others(log):
+    """Earlier versions accepted values whose weight was infinite, and with a cap NaN."""
+    log.add("q", "d", source="honest")
+    with sqlite3.connect(log.path) as connection:
+        rows = [("q", "d", "judgement", value, 0.01, time, "attacker") for value, time in ((1e308, 1.0), ("much", 2.0))]
+        connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    connection.close()
+    for options in ({}, {"cap": 1.0}, {"half_life": 1.0}):
+        with pytest.warns(NudgeWarning, match="are ignored: 2"):
+            assert everything(log.labels(**options)) == {"q": {"d": 1.0}}
+
+
+def test_the_largest_weights_stay_finite(log):
+    log.set_weights({"click": 1e6})
+    for number in range(50):
+        log.add("q", "d", "click", 1e6, propensity=1e-300, source=f"user{number % 2}")
+    assert np.isfinite(everything(log.labels())["q"]["d"])
+    assert everything(log.labels(cap=1.0)) == {"q": {"d": pytest.approx(2.0)}}
+    for weight in (1e7, float("nan"), 10**400):
+        with pytest.raises(OptionError, match="must be a number from -1e6 to 1e6"):
+            log.set_weights({"click": weight})
+
+
+def test_cases_and_forms_of_every_letter_share_a_split():
+    letters = [chr(code) for code in range(0x110000) if chr(code).isalpha() and chr(code) != "ı"]
+    assert not [letter for letter in letters if normalise(letter.upper()) != normalise(letter)]
+    forms = ("NFC", "NFD", "NFKC", "NFKD")
+    assert not [
+        letter
+        for letter in letters
+        if {normalise(unicodedata.normalize(form, letter)) for form in forms} != {normalise(letter)}
+    ]
+    assert normalise("ΰ ΐ ᾳ".upper()) == normalise("ΰ ΐ ᾳ")
+
+
+ADD_UNTIL_FULL = """
+import resource, sys
+from nudgevec import LabelLog
+from nudgevec.errors import LabelError
+with LabelLog(sys.argv[1]) as log:
+    log.add("first", "d")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+    try:
+        for number in range(100_000):
+            log.add("q" * 1000, str(number))
+    except LabelError as error:
+        print(error)
+"""
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path):
+    path = tmp_path / "log.sqlite"
+    done = subprocess.run([sys.executable, "-c", ADD_UNTIL_FULL, path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(rf"{path}: (disk I/O error|database or disk is full)\n", done.stdout)
+    with LabelLog(path) as log:
+        assert next(iter(log)).query == "first"
+        assert len(log) > 5
+
+
+@pytest.mark.parametrize("spoil", [lambda page: b"\xff" * len(page), lambda page: bytes(len(page))])
+def test_a_damaged_log_is_one_line(tmp_path, capsys, spoil):
+    path = tmp_path / "log"
+    with LabelLog(path) as log:
+        log.extend(Event(f"query {number}", "d" * 100) for number in range(2000))
+    contents = bytearray(path.read_bytes())
+    contents[4096 * 9 :] = spoil(contents[4096 * 9 :])
+    path.write_bytes(contents)
+    for command in (["stats", str(path)], ["export", str(path), "--out", str(tmp_path / "out")]):
+        assert cli.main(["labels", *command]) == 1
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert "malformed" in error or "not a database" in error
 
 
 def test_bad_options(log, tmp_path):
@@ -291,7 +383,25 @@ GOOD = '{"query": "q", "document": "d"}\n'
         ('query,document\n"hello,d1\nfoo,d2\n', "unexpected end of data"),
         ("query,document\nhello,d1,click\n", "line 2: expected 2 columns"),
         ("query,document\nhello\n", "line 2: expected 2 columns"),
-        ("Query;Document\nhello;d1\n", "line 2: missing column 'query' in Query;Document"),
+        ("Question;Document\nhello;d1\n", "line 2: missing column 'query' in Question, Document; --map query=COLUMN"),
+        ("query,document\nhello;d1\n", "line 2: expected 2 columns separated by ',', found 1"),
+        ("query\n", "line 1: 'query' is neither JSON nor a line of columns"),
+        ("query,document\nhello,\n", "line 2: column 'document' is empty"),
+        (GOOD + '{"query": ["a"], "document": "d"}', "line 2: the query is ['a'], not a text or a number"),
+        (GOOD + '{"query": "q", "document": "d", "value": [1]}', "line 2: float() argument must be"),
+        (
+            GOOD + '{"query": "q", "document": "d", "value": %s}' % ("9" * 5000),
+            "line 2: invalid JSON: a number has too many",
+        ),
+        (GOOD + "[" * 100_000, "line 2: invalid JSON: it is nested too deeply"),
+        (
+            GOOD + '{"query": "\\ud83d", "document": "d"}',
+            "line 2: the query of the event is not a text of valid Unicode",
+        ),
+        ("query,document\n", "has no events"),
+        ("", "has no events"),
+        ("[]", "has no events"),
+        ("[1]", "element 1 of the array is not a JSON object: '1'"),
         ("query,document,propensity\nhello,d1,0\n", "line 2: propensity must be a probability greater than 0"),
         ("query,document,time\nhello,d1,1700000000000\n", "times are in seconds since 1970"),
         ("query,document,signal\nhello,d1,wink\n", "line 2: unknown signal 'wink'"),
@@ -303,9 +413,15 @@ def test_a_broken_file_imports_nothing(tmp_path, monkeypatch, capsys, text, mess
     with open(name, "w") as file:
         file.write(text)
     assert cli.main(["labels", "import", "log", name]) == 1
-    assert message in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not os.path.exists("log"), "a failed import creates no log"
     with LabelLog("log") as log:
-        assert len(log) == 0
+        log.add("q", "d")
+    assert cli.main(["labels", "import", "log", name]) == 1
+    with LabelLog("log") as log:
+        assert len(log) == 1
 
 
 def test_precomputed_vectors_are_not_those_of_a_log(files, capsys):

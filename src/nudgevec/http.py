@@ -1,78 +1,224 @@
-"""JSON requests to OpenAI-compatible servers: retries, and care that the API key goes nowhere else."""
+"""JSON requests to OpenAI-compatible servers: bounded answers, retries, and care that the API key goes nowhere else."""
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
+import logging
 import os
 import random
+import socket
+import ssl
+import threading
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from concurrent.futures import Future
+from math import isfinite
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
+from tenacity import RetryCallState, Retrying, retry_if_exception_type
 
-from nudgevec.errors import RemoteError
+from nudgevec.errors import OptionError, RemoteError
 
 max_attempts = 7
 initial_delay = 0.5  # seconds; doubles with every attempt
-_TIMEOUT = 120.0
+total_timeout = 300.0  # seconds of one attempt in all, however slowly a server sends
+max_answer = 1 << 26  # bytes; 128 vectors of 8,192 dimensions have a third of them
+_KEY = "OPENAI_API_KEY"
+# Failures that a few seconds do not mend: no such host, no server there, an answer that is not JSON.
+_FEW_ATTEMPTS = 3
+# Seconds without a byte.
+_IDLE_TIMEOUT = 120.0
+_CHUNK = 1 << 16
+_MAX_DETAIL = 500
 _MAX_RETRY_AFTER = 60.0
 # Request timeout, conflict, too early, too many requests, and errors on the side of the server.
 _TRANSIENT_STATUS = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 
+log = logging.getLogger(__name__)
+
 
 def post_json(url: str, payload: dict[str, Any]) -> Any:
-    """Send a JSON request and return the JSON response; transient failures are retried with growing delays."""
+    """Send a JSON request and return the JSON response; transient failures are retried with growing delays.
+
+    Raises
+    ------
+    RemoteError
+        If the server cannot be reached, refuses the request, fails in every attempt or sends too much.
+    """
+    body, headers = json.dumps(payload).encode(), _headers(url)
     attempts = Retrying(
-        retry=retry_if_exception_type(_TransientError), stop=stop_after_attempt(max_attempts), wait=_delay, reraise=True
+        retry=retry_if_exception_type(_TransientError),
+        stop=lambda state: state.attempt_number >= _error_of(state).attempts,
+        wait=_delay,
+        before_sleep=lambda state: _log_retry(url, state),
+        reraise=True,
     )
     try:
-        return attempts(_post_once, url, json.dumps(payload).encode())
+        return attempts(_post_once, url, body, headers)
     except _TransientError as error:
-        problem = " ".join(_without_key(str(error)).split())
-        raise RemoteError(
-            f"{public_url(url)} did not answer in {max_attempts} attempts; the last error: {problem}"
-        ) from None
+        problem = f"did not answer in {error.attempts} attempts; the last error: {mask(str(error))}"
+        raise RemoteError(f"{public_url(url)} {problem}; {_key_state()}") from None
+
+
+def check_server(url: str, name: str) -> str:
+    """Return the address of a server without a slash at its end.
+
+    Parameters
+    ----------
+    url : str
+    name : str
+        The option or environment variable that holds the address, for messages.
+
+    Raises
+    ------
+    OptionError
+        If the address has no scheme, holds a password, or has a query, where keys are often put.
+    """
+    if "@" in url or "?" in url or "#" in url:
+        # The address is not repeated, because it may hold a password.
+        raise OptionError(f"{name} holds a user, a password or a query: put the key into {_KEY}, not into the address")
+    if "://" not in url:
+        raise OptionError(f"{name} has no scheme: write http://{mask(url)} or https://{mask(url)}")
+    try:
+        parts = urlsplit(url)
+        is_server = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_server = False
+    if not is_server or not url.isprintable() or " " in url:
+        raise OptionError(f"{name} is not the address of a server, like http://host:8000/v1: {mask(url)!r}")
+    return url.rstrip("/")
 
 
 def public_url(url: str) -> str:
-    """Return a URL without user, password and query."""
+    """Return a URL without user, password, query and key."""
     parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+    return mask(f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}")
+
+
+def mask(text: str) -> str:
+    """Return a text with the API key masked, in every form that a server or an address may repeat it in."""
+    key = _api_key()
+    escaped = json.dumps(key)[1:-1]
+    forms = {key, quote(key), quote(key, safe=""), escaped, escaped.replace("/", r"\/"), repr(key)[1:-1]} - {""}
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form, "***")
+    return text
+
+
+def excerpt(answer: object, length: int = 200) -> str:
+    """Return the beginning of a server's answer on one line, for messages. The key is masked before the text is cut."""
+    return " ".join(mask(str(answer)).split())[:length]
 
 
 class _TransientError(Exception):
-    """A failure that is worth a retry, with the delay that the server asks for."""
+    """A failure that is worth a retry, with the number of attempts and the delay that the server asks for."""
 
-    def __init__(self, problem: str, retry_after: float = 0.0) -> None:
+    def __init__(self, problem: str, retry_after: float = 0.0, *, is_lasting: bool = False) -> None:
         super().__init__(problem)
         self.retry_after = retry_after
+        self.attempts = min(_FEW_ATTEMPTS, max_attempts) if is_lasting else max_attempts
+
+
+def _error_of(state: RetryCallState) -> _TransientError:
+    error = state.outcome.exception() if state.outcome else None
+    assert isinstance(error, _TransientError)
+    return error
 
 
 def _delay(state: RetryCallState) -> float:
     """Return the seconds to the next attempt: exponential backoff, or longer if the server asks for it."""
-    error = state.outcome.exception() if state.outcome else None
-    retry_after = error.retry_after if isinstance(error, _TransientError) else 0.0
-    return float(max(retry_after, initial_delay * 2 ** (state.attempt_number - 1) * random.uniform(0.75, 1.25)))
+    backoff = initial_delay * 2 ** (state.attempt_number - 1) * random.uniform(0.75, 1.25)
+    return float(max(_error_of(state).retry_after, backoff))
 
 
-def _post_once(url: str, body: bytes) -> Any:
+def _log_retry(url: str, state: RetryCallState) -> None:
+    error, seconds = _error_of(state), state.next_action.sleep if state.next_action else 0.0
+    attempt = f"attempt {state.attempt_number + 1} of {error.attempts}"
+    log.warning("%s: %s; %s in %.1f seconds", public_url(url), mask(str(error)), attempt, seconds)
+
+
+def _post_once(url: str, body: bytes, headers: dict[str, str]) -> Any:
+    request = urllib.request.Request(url, body, headers)
+    deadline = time.monotonic() + total_timeout
     try:
-        request = urllib.request.Request(url, body, _headers(url))
-        with _opener.open(request, timeout=_TIMEOUT) as response:
-            return json.loads(response.read())
-    except urllib.error.HTTPError as error:
-        problem = " ".join(f"{error.code} {error.reason}".split())
-        with error:
-            detail = " ".join(error.read()[:500].decode(errors="replace").split())
-        if error.code not in _TRANSIENT_STATUS:
-            raise RemoteError(f"{public_url(url)} refused the request: {problem}. {_without_key(detail)}") from None
-        raise _TransientError(problem, _retry_after(error.headers.get("Retry-After"))) from None
-    except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
+        answer = _within(total_timeout, lambda: _send(request, deadline))
+    except (OSError, http.client.HTTPException) as error:
         # No server at this address, a dropped connection, or an incomplete response.
-        raise _TransientError(f"{type(error).__name__}: {error}") from None
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise _TransientError(excerpt(f"{type(cause).__name__}: {cause}"), is_lasting=_is_unreachable(cause)) from None
+    try:
+        return json.loads(answer)
+    except (ValueError, RecursionError) as error:
+        raise _TransientError(f"the answer is not JSON: {excerpt(error)}", is_lasting=True) from None
+
+
+def _send(request: urllib.request.Request, deadline: float) -> bytes:
+    """Return the answer to a request; raise RemoteError or _TransientError if the server reports an error."""
+    url = public_url(request.full_url)
+    try:
+        with _opener.open(request, timeout=min(_IDLE_TIMEOUT, total_timeout)) as response:
+            answer = _read(response, max_answer, deadline)
+    except urllib.error.HTTPError as error:
+        problem = excerpt(f"{error.code} {error.reason}")
+        with error:
+            detail = excerpt(_read(error, _CHUNK, deadline).decode(errors="replace"), _MAX_DETAIL)
+        if error.code in _TRANSIENT_STATUS:
+            raise _TransientError(problem, _retry_after(error.headers.get("Retry-After"))) from None
+        key = f" ({_key_state()})" if error.code in (401, 403) else ""
+        raise RemoteError(f"{url} refused the request: {problem}{key}. {detail}") from None
+    if len(answer) > max_answer:
+        raise RemoteError(f"{url} sent more than {max_answer:,} bytes, which no answer to this request has")
+    return answer
+
+
+def _read(response: Any, limit: int, deadline: float) -> bytes:
+    """Read a response to its end, or a little more than ``limit`` bytes of it."""
+    chunks: list[bytes] = []
+    n_bytes = 0
+    # read1 returns with what has come, where read would wait for the whole chunk.
+    while n_bytes <= limit and (chunk := response.read1(_CHUNK)):
+        chunks.append(chunk)
+        n_bytes += len(chunk)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the answer was not complete after {total_timeout:g} seconds")
+    if n_bytes <= limit and response.length:
+        raise http.client.IncompleteRead(b"".join(chunks), response.length)
+    return b"".join(chunks)
+
+
+def _within(seconds: float, call: Callable[[], bytes]) -> bytes:
+    """Return what a call returns, or raise TimeoutError after ``seconds``.
+
+    The timeout of a socket begins anew with every byte of the headers, and looking up a host has none. The thread of a
+    call that takes longer is left behind; it does not keep the process alive.
+    """
+    outcome: Future[bytes] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        return outcome.result(seconds)
+    except TimeoutError:
+        if outcome.done():
+            raise
+        raise TimeoutError(f"no complete answer within {seconds:g} seconds") from None
+
+
+def _is_unreachable(cause: object) -> bool:
+    """Whether there is no server to talk to, so that waiting for long is of no use."""
+    if isinstance(cause, OSError) and cause.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH):
+        return True
+    return isinstance(cause, (socket.gaierror, ConnectionRefusedError, ssl.SSLError, http.client.InvalidURL))
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -81,15 +227,26 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, request: Any, file: Any, code: int, message: str, headers: Any, new: str) -> None:
         # urllib leaves the response to this method, so nothing else closes its socket.
         file.close()
-        raise RemoteError(f"{public_url(request.full_url)} redirects to {public_url(new)}: use that address instead")
+        old, new = public_url(request.full_url), excerpt(public_url(new))
+        raise RemoteError(f"{old} redirects to {new}: use that address instead")
 
 
 _opener = urllib.request.build_opener(_NoRedirect)
 
 
+def _api_key() -> str:
+    return os.environ.get(_KEY, "").strip()
+
+
+def _key_state() -> str:
+    return f"{_KEY} is {'set' if _api_key() else 'not set'}"
+
+
 def _headers(url: str) -> dict[str, str]:
     headers = {"Content-Type": "application/json", "User-Agent": "nudgevec"}
-    key = os.environ.get("OPENAI_API_KEY")
+    key = _api_key()
+    if not (key.isascii() and key.isprintable()):
+        raise OptionError(f"{_KEY} has characters that a key cannot have, such as line breaks: copy the key once more")
     if key:
         headers["Authorization"] = f"Bearer {key}"
         if (urlsplit(url).hostname or "").endswith(".azure.com"):
@@ -99,11 +256,7 @@ def _headers(url: str) -> dict[str, str]:
 
 def _retry_after(header: str | None) -> float:
     try:
-        return min(float(header or 0), _MAX_RETRY_AFTER)
+        seconds = float(header or 0)
     except ValueError:
         return 0.0
-
-
-def _without_key(text: str) -> str:
-    key = os.environ.get("OPENAI_API_KEY")
-    return text.replace(key, "***") if key else text
+    return min(seconds, _MAX_RETRY_AFTER) if isfinite(seconds) else 0.0

@@ -6,6 +6,7 @@ This is the only module that uses rich, which is imported when a table is printe
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,19 @@ COMPARISON = (
     Column("95% interval of the change"),
 )
 """Columns of a table of metrics before and after tuning."""
+
+
+# Control characters, which a terminal obeys, and those that change the direction of a text.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    r"""Return a text with control characters made visible, so that a terminal shows them and does not obey them.
+
+    >>> print(visible("\x1b[2Jempty screen"))
+    \\x1b[2Jempty screen
+    """
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def comparison_row(name: str, before: float, after: float, change: float, low: float, high: float) -> tuple[str, ...]:
@@ -88,7 +102,7 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], file: 
         )
     for row in rows:
         # Text, because rich would read square brackets in a string as markup.
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(visible(cell)) for cell in row))
     if terminal:
         Console(file=file, force_jupyter=False).print(table)
         return

@@ -7,9 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from nudgevec.cli.output import print_json
-from nudgevec.errors import InputError, OptionError
-from nudgevec.feedback.events import read_events
+from nudgevec.cli.output import print_json, print_text
+from nudgevec.errors import InputError, LabelError, OptionError
+from nudgevec.feedback.event_files import read_events
+from nudgevec.feedback.events import open_labels
 from nudgevec.feedback.log import LabelLog
 from nudgevec.feedback.stats import log_statistics
 from nudgevec.files import claim_folder, replace_files
@@ -22,24 +23,32 @@ _FILE_NAMES = {TRAIN: "train.tsv", VALIDATION: "dev.tsv", TEST: "test.tsv"}
 
 
 def import_events(options: argparse.Namespace) -> None:
-    """Append the events of a file to a log."""
-    queries = None if options.queries is None else Path(options.queries)
-    with LabelLog(options.log) as log:
+    """Append the events of a file to a log: all of them, or none. A failed import creates no log."""
+    target = Path(options.log)
+    with LabelLog(target if target.exists() else ":memory:") as log:
         events = list(
-            read_events(Path(options.file), log.check, source=options.source, signal=options.signal, queries=queries)
+            read_events(
+                Path(options.file),
+                log.check,
+                source=options.source,
+                signal=options.signal,
+                queries=None if options.queries is None else Path(options.queries),
+                columns=_parse_columns(options.map),
+            )
         )
+    with LabelLog(target) as log:
         n_new = log.extend(events)
         total = len(log)
     if options.json:
         print_json({"read": len(events), "new": n_new, "total": total}, indent=None)
     else:
         n_known = len(events) - n_new
-        print(f"{len(events):,} events read, {n_new:,} new, {n_known:,} already known; {total:,} in {options.log}")
+        print_text(f"{len(events):,} events read, {n_new:,} new, {n_known:,} already known; {total:,} in {options.log}")
 
 
 def stats(options: argparse.Namespace) -> None:
-    """Show the statistics of a log."""
-    with _open_existing(options.log) as log:
+    """Show the statistics of a log or a file of events."""
+    with open_labels(Path(options.log)) as log:
         documents = None if options.data is None else readers.read_documents(options.data).ids
         statistics = log_statistics(log, documents, half_life=options.half_life, cap=options.cap)
     if options.json:
@@ -50,8 +59,9 @@ def stats(options: argparse.Namespace) -> None:
 
 def export(options: argparse.Namespace) -> None:
     """Write the labels of a log in the layout of BEIR."""
-    with _open_existing(options.log) as log:
+    with open_labels(Path(options.log)) as log:
         labels = log.labels(half_life=options.half_life, cap=options.cap)
+    _check_exportable(labels)
     folder = Path(options.out)
     if folder.exists():
         raise InputError(f"{folder} exists: choose another --out")
@@ -66,7 +76,7 @@ def export(options: argparse.Namespace) -> None:
     if options.json:
         print_json(counts, indent=None)
     else:
-        print(f"{sum(counts.values()):,} queries written to {folder}")
+        print_text(f"{sum(counts.values()):,} queries written to {folder}")
 
 
 def signals(options: argparse.Namespace) -> None:
@@ -95,36 +105,57 @@ def _open_existing(path: str) -> LabelLog:
     return LabelLog(path, read_only=True)
 
 
+def _parse_columns(mappings: list[str]) -> dict[str, str]:
+    """Parse ``--map query=q,document=item_id``."""
+    columns: dict[str, str] = {}
+    for pair in (pair for mapping in mappings for pair in mapping.split(",")):
+        name, equals, column = pair.partition("=")
+        if not equals or not column.strip():
+            raise OptionError(f"--map takes NAME=COLUMN, for example query=q,document=item_id, not {pair!r}")
+        columns[name.strip()] = column
+    return columns
+
+
+def _check_exportable(labels: dict[str, Qrels]) -> None:
+    """Raise LabelError for ids that a line of a label file cannot hold."""
+    for key in (key for qrels in labels.values() for grades in qrels.values() for key in grades):
+        if key != key.strip() or any(character in key for character in "\t\r\n"):
+            raise LabelError(
+                f"the document id {key!r} has a tab, a line break or outer white space, which a label file cannot hold"
+            )
+
+
 def _write_qrels(path: Path, qrels: Qrels) -> None:
-    lines = [f"{query}\t{key}\t{weight:g}" for query, grades in qrels.items() for key, weight in grades.items()]
+    # Python writes the shortest decimal number that is read back as the same float.
+    lines = [f"{query}\t{key}\t{weight!r}" for query, grades in qrels.items() for key, weight in grades.items()]
     path.write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n", encoding="utf-8")
 
 
 def _print_statistics(statistics: dict[str, Any]) -> None:
     n_queries = sum(statistics["queries"].values())
-    print(f"{statistics['events']:,} events, {n_queries:,} queries\n")
+    print_text(f"{statistics['events']:,} events, {n_queries:,} queries\n")
     signals = [(name, f"{count:,}") for name, count in statistics["signals"].items()]
     print_table([Column("signal", min_width=11), Column("events", number=True)], signals)
-    print()
+    print_text("")
     columns = [Column("", min_width=11), *(Column(split, number=True, min_width=6) for split in SPLITS)]
     rows = [(name, *(f"{statistics[name][split]:,}" for split in SPLITS)) for name in ("queries", "labels")]
     print_table(columns, rows)
     per_document = statistics["training_labels_per_document"]
-    print(
+    print_text(
         f"\n{statistics['documents_with_training_labels']:,} documents have training labels (median "
         f"{per_document['median']:g} per document, maximum {per_document['most']:,})."
     )
     if "coverage" in statistics:
-        print(f"{statistics['coverage']:.0%} of {statistics['documents']:,} documents are covered.")
+        print_text(f"{statistics['coverage']:.0%} of {statistics['documents']:,} documents are covered.")
         if statistics["labels_of_unknown_documents"]:
-            print(f"Labels of unknown documents are ignored: {statistics['labels_of_unknown_documents']:,}.")
+            print_text(f"Labels of unknown documents are ignored: {statistics['labels_of_unknown_documents']:,}.")
     if statistics["expected_usefulness"] is not None:
-        print(
+        print_text(
             f"Of the {statistics['recent_held_out_queries']:,} most recent validation and test queries, "
             f"{statistics['expected_usefulness']:.0%} have a relevant document with training labels: about this share "
             "of future queries can improve."
         )
     if statistics["collect_next"]:
-        print("\nDocuments to collect labels for next")
+        print_text("\nDocuments to collect labels for next")
         suggestions = [(str(entry["document"]), f"{entry['asked_for']:,}") for entry in statistics["collect_next"]]
         print_table([Column("document"), Column("held-out queries", number=True)], suggestions)

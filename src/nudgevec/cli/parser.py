@@ -131,22 +131,33 @@ def _add_labels(commands: Any) -> None:
 
     events = _add(tasks, "import", "labels:import_events", "append the events of a file")
     events.add_argument("log", metavar="LOG", help="label log; created if it does not exist")
-    events.add_argument("file", metavar="FILE", help="events in .jsonl or .csv, or a label file (qrels) with --queries")
+    events.add_argument(
+        "file",
+        metavar="FILE",
+        help="events as JSON or a table, or a label file (qrels) with --queries; - for standard input",
+    )
     events.add_argument("--source", metavar="NAME", help="source of all events (by default their own)")
     events.add_argument(
         "--signal", default="judgement", metavar="NAME", help="signal of lines without one (default judgement)"
+    )
+    events.add_argument(
+        "--map",
+        action="append",
+        default=[],
+        metavar="NAME=COLUMN,...",
+        help="columns that are called otherwise, for example query=q,document=item_id",
     )
     events.add_argument("--queries", metavar="FILE", help="queries.jsonl with the texts of the queries of a label file")
     _add_json(events)
 
     stats = _add(tasks, "stats", "labels:stats", "show the coverage, the expected usefulness, and what to collect next")
-    stats.add_argument("log", metavar="LOG", help="label log")
+    stats.add_argument("log", metavar="LOG", help="label log, or a file of events")
     stats.add_argument("--data", metavar="DATA", help="documents, to measure the coverage")
     _add_aggregation(stats)
     _add_json(stats)
 
     export = _add(tasks, "export", "labels:export", "write the labels as queries.jsonl and qrels")
-    export.add_argument("log", metavar="LOG", help="label log")
+    export.add_argument("log", metavar="LOG", help="label log, or a file of events")
     export.add_argument("--out", required=True, metavar="FOLDER", help="folder to write")
     _add_aggregation(export)
     _add_json(export)
@@ -235,7 +246,7 @@ def _add_data(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--query-prefix", metavar="TEXT", help="text to put before every query (the model's own by default)"
     )
-    command.add_argument("--labels", metavar="LOG", help="queries and labels: a label log, or events in .jsonl or .csv")
+    command.add_argument("--labels", metavar="LOG", help="queries and labels: a label log, or a file of events")
     _add_aggregation(command)
     command.add_argument("--seed", type=int, metavar="N", help="seed of the split, where the data has none (default 0)")
     command.add_argument("--resplit", action="store_true", help="split the queries anew even if the data has a split")

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from nudgevec import evaluation
-from nudgevec.cli.output import print_json, shorten
+from nudgevec.cli.output import print_json, print_text, shorten
 from nudgevec.errors import NudgeWarning, OptionError
 from nudgevec.metrics import USUAL
 from nudgevec.runs import card, folder, pipeline, same_model, tuning
-from nudgevec.stores import Store, evaluate_index
+from nudgevec.stores import Address, Store, evaluate_index, is_store
 from nudgevec.tables import COMPARISON, Column, print_table
+from nudgevec.text.embedders import names_local_model
 from nudgevec.text.splits import TEST
 
 _N_RESULTS = 5
@@ -39,9 +40,9 @@ def tune(options: argparse.Namespace) -> None:
         print_json(facts)
         return
     data_line, split_line, *result_lines = card.summary(facts)
-    print(data_line, split_line, "", sep="\n")
+    print_text(data_line, split_line, "")
     print_table(COMPARISON, card.comparison_rows(facts))
-    print("", *result_lines, f"Run folder: {options.out}", sep="\n")
+    print_text("", *result_lines, f"Run folder: {options.out}")
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -74,9 +75,9 @@ def evaluate(options: argparse.Namespace) -> None:
         print_json(contents)
         return
     searched = "the store's own search" if options.through_index else f"{similarity} similarity"
-    print(f"{data.collection.name}: {len(result.query):,} test queries, {searched}.")
-    print(f"Documents: {description}.")
-    print(f"Split: {data.split.description}.\n")
+    print_text(f"{data.collection.name}: {len(result.query):,} test queries, {searched}.")
+    print_text(f"Documents: {description}.")
+    print_text(f"Split: {data.split.description}.\n")
     columns = [Column("metric", min_width=11), Column("mean", number=True, min_width=6), Column("95% interval")]
     print_table(
         columns,
@@ -99,10 +100,10 @@ def inspect(options: argparse.Namespace) -> None:
         print_json({"run": facts, "won": gains, "lost": losses, "moved": moved})
         return
     for title, records in (("largest gains", gains), ("largest losses", losses)):
-        print(f"Queries with the {title} ({facts['metric']}; * marks relevant documents)")
+        print_text(f"Queries with the {title} ({facts['metric']}; * marks relevant documents)")
         _print_queries(records)
-        print()
-    print("Documents that moved farthest")
+        print_text("")
+    print_text("Documents that moved farthest")
     _print_documents(moved)
 
 
@@ -134,6 +135,9 @@ def _data(options: argparse.Namespace) -> str:
     """Return where the documents are."""
     if (options.data is None) == (options.store is None):
         raise OptionError("pass the documents either as DATA, or --store URL")
+    if options.store is not None and not is_store(options.store):
+        address = Address.parse(options.store)
+        raise OptionError(f"--store {address} has no scheme: write lancedb:{address}, or pass a folder as DATA")
     data: str = options.data or options.store
     return data
 
@@ -145,7 +149,17 @@ def _preparation(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _use_settings(options: argparse.Namespace, settings: dict[str, Any]) -> None:
-    """Prepare data as a run did, where the options do not say otherwise."""
+    """Prepare data as a run did, where the options do not say otherwise.
+
+    A run folder may come from somebody else. A model on this machine that it names may do so too, so only the user can
+    name one.
+    """
+    embedder = settings.get("embedder")
+    if options.embedder is None and embedder is not None and names_local_model(embedder):
+        raise OptionError(
+            f"{options.run} asks for the embedder {embedder!r}, files on this machine: pass --embedder {embedder} if "
+            "you trust them"
+        )
     if options.labels is None and settings.get("labels") and options.half_life is None and options.cap is None:
         options.half_life, options.cap = settings["half_life"], settings["cap"]
     for name in ("embedder", "document_prefix", "query_prefix", "labels", "seed"):
@@ -156,7 +170,7 @@ def _use_settings(options: argparse.Namespace, settings: dict[str, Any]) -> None
 
 def _print_queries(records: list[dict[str, Any]]) -> None:
     if not records:
-        print("none")
+        print_text("none")
         return
     rows = []
     for record in records:
@@ -171,7 +185,7 @@ def _print_queries(records: list[dict[str, Any]]) -> None:
 
 def _print_documents(records: list[dict[str, Any]]) -> None:
     if not records:
-        print("none")
+        print_text("none")
         return
     unit = "degrees" if "degrees" in records[0] else "distance"
     columns = [Column(unit, number=True), Column("labels", number=True), Column("document"), Column("text")]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nudgevec.cli.output import print_json
+from nudgevec.cli.output import print_json, print_text
 from nudgevec.errors import NudgeWarning, OptionError, VectorError
 from nudgevec.runs import folder
 from nudgevec.runs.pipeline import warn_dropped
@@ -37,7 +37,9 @@ def index(options: argparse.Namespace) -> None:
     if options.json:
         print_json({"documents": len(rows), "dim": vectors.shape[1], "embedder": options.embedder})
     else:
-        print(f"{address}: {len(rows):,} documents, {vectors.shape[1]} dimensions, embedded with {options.embedder}")
+        print_text(
+            f"{address}: {len(rows):,} documents, {vectors.shape[1]} dimensions, embedded with {options.embedder}"
+        )
 
 
 def apply(options: argparse.Namespace) -> None:
@@ -60,12 +62,12 @@ def apply(options: argparse.Namespace) -> None:
         print_json({**asdict(status), "search": {"queries": len(queries), "recall@10": found}})
         return
     if status.metadata is None:
-        print(f"{store.url}: nothing to apply: this run moved no documents")
+        print_text(f"{store.url}: nothing to apply: this run moved no documents")
         return
-    print(f"{store.url}: {status}")
+    print_text(f"{store.url}: {status}")
     if "after" in found:
         before = f" ({found['before']:.1%} before)" if "before" in found else ""
-        print(
+        print_text(
             f"The store's own search finds {found['after']:.1%}{before} of the true 10 nearest documents of "
             f"{len(queries):,} test queries."
         )
@@ -79,7 +81,7 @@ def revert(options: argparse.Namespace) -> None:
     if options.json:
         print_json(asdict(status))
     else:
-        print(f"{store.url}: {status}")
+        print_text(f"{store.url}: {status}")
 
 
 def status(options: argparse.Namespace) -> None:
@@ -89,7 +91,7 @@ def status(options: argparse.Namespace) -> None:
     if options.json:
         print_json(asdict(status))
     else:
-        print(f"{store.url}: {status}")
+        print_text(f"{store.url}: {status}")
 
 
 def _open_for_writing(options: argparse.Namespace) -> Store:

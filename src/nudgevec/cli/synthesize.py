@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from nudgevec.cli.output import print_json
+from nudgevec.cli.output import print_json, print_text
 from nudgevec.errors import InputError
 from nudgevec.feedback import synthetic
 from nudgevec.feedback.log import LabelLog
@@ -47,12 +47,12 @@ def synthesize(options: argparse.Namespace) -> None:
     if options.json:
         print_json(asdict(outcome), indent=None)
         return
-    print(
+    print_text(
         f"{outcome.documents:,} documents, {outcome.written:,} queries written: {outcome.kept:,} kept, "
         f"{outcome.lost:,} do not find their document in the top {plan.top}, {outcome.known:,} already known"
     )
     for document, query in outcome.examples[:3]:
-        print(f"  {query}  ->  {document}")
+        print_text(f"  {query}  ->  {document}")
 
 
 def _print_estimate(options: argparse.Namespace, n_documents: int, expected: dict[str, int]) -> None:
@@ -63,7 +63,7 @@ def _print_estimate(options: argparse.Namespace, n_documents: int, expected: dic
         print_json({"documents": n_documents, **expected, "cost": cost}, indent=None)
         return
     price = "" if cost is None else f", about {cost:.2f} in the currency of --price"
-    print(
+    print_text(
         f"{n_documents:,} documents without labels: {expected['requests']:,} requests with about "
         f"{expected['input_tokens']:,} input and {expected['output_tokens']:,} output tokens{price}. "
         "No request was sent."

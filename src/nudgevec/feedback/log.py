@@ -11,15 +11,15 @@ import os
 import sqlite3
 import threading
 import time as clock
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any, Self
 
-from nudgevec.errors import LabelError, OptionError
+from nudgevec.errors import LabelError, NudgeWarning, OptionError
 from nudgevec.feedback import log_file
+from nudgevec.feedback.event import MAX_VALUE, Event, check_event, is_bounded, is_usable
 from nudgevec.text.collection import Qrels
 from nudgevec.text.splits import SPLITS, TEST, normalise, split_of
 
@@ -47,49 +47,19 @@ CREATE TABLE IF NOT EXISTS events (
 CREATE TABLE IF NOT EXISTS done (mark TEXT, document TEXT, PRIMARY KEY (mark, document)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS signals (name TEXT PRIMARY KEY, weight REAL NOT NULL) WITHOUT ROWID;
 """
-_INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)"
-
-
-@dataclass(frozen=True)
-class Event:
-    """One piece of feedback: a document received a signal for a query.
-
-    Attributes
-    ----------
-    query : str
-        Text of the query.
-    document : str
-        Id of the document.
-    signal : str
-        Kind of feedback, for example "click" or "thumbs_down"; ``LabelLog.weights`` lists them.
-    value : float
-        Factor of the signal's weight, for example the grade of a judgement.
-    propensity : float
-        Probability that the document was seen at its position, above 0 and at most 1.
-    time : float
-        Seconds since 1970; 0 if unknown.
-    source : str
-        Where the event comes from, for example a client or a file.
-
-    Examples
-    --------
-    >>> Event("reset password", "faq-7", "click").value
-    1.0
-    """
-
-    query: str
-    document: str
-    signal: str = "judgement"
-    value: float = 1.0
-    propensity: float = 1.0
-    time: float = 0.0
-    source: str = ""
+_INSERT = "INSERT INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
+# Clocks with a resolution of a second give equal events equal times; a microsecond tells them apart.
+_INSERT_LATER = """
+INSERT INTO events SELECT ?1, ?2, ?3, ?4, ?5, MAX(time) + 1e-6, ?7 FROM events
+WHERE query = ?1 AND document = ?2 AND signal = ?3 AND value = ?4 AND source = ?7 AND time BETWEEN ?6 AND ?6 + 1
+"""
 
 
 class LabelLog:
     """An append-only log of events in one SQLite file.
 
-    Events that are equal but for their propensity are stored once.
+    ``add`` counts every call. ``extend`` skips events that are in the log already, whatever their propensity, so that a
+    file can be imported twice.
 
     Parameters
     ----------
@@ -151,11 +121,14 @@ class LabelLog:
         self.close()
 
     def __len__(self) -> int:
-        return int(self._connection.execute("SELECT COUNT(*) FROM events").fetchone()[0])
+        with self._sqlite_errors():
+            return int(self._connection.execute("SELECT COUNT(*) FROM events").fetchone()[0])
 
     def __iter__(self) -> Iterator[Event]:
         columns = "query, document, signal, value, propensity, time, source"
-        return (Event(*row) for row in self._connection.execute(f"SELECT {columns} FROM events ORDER BY rowid"))
+        with self._sqlite_errors():
+            for row in self._connection.execute(f"SELECT {columns} FROM events ORDER BY rowid"):
+                yield Event(*row)
 
     def add(
         self,
@@ -175,12 +148,12 @@ class LabelLog:
         query, document, signal, value, propensity, source
             See ``Event``.
         time : float, optional
-            Seconds since 1970; now by default.
+            Seconds since 1970; now by default. An equal event of the same time gets a slightly later one.
 
         Raises
         ------
         LabelError
-            If the event is invalid; see ``check``.
+            If the event is invalid (see ``check``), or the file cannot be written.
 
         Examples
         --------
@@ -192,8 +165,9 @@ class LabelLog:
         """
         event = Event(query, document, signal, value, propensity, clock.time() if time is None else time, source)
         self.check(event)
-        with self._lock:
-            self._connection.execute(_INSERT, _row(event))
+        with self._lock, self._sqlite_errors():
+            if not self._connection.execute(_INSERT, _row(event)).rowcount:
+                self._connection.execute(_INSERT_LATER, _row(event))
 
     def extend(self, events: Iterable[Event], completed: tuple[str, Iterable[str]] | None = None) -> int:
         """Append many events in one transaction: all of them, or none if one is invalid.
@@ -242,12 +216,14 @@ class LabelLog:
         ...     log.completed("generate queries")
         {'faq-7'}
         """
-        return {row[0] for row in self._connection.execute("SELECT document FROM done WHERE mark = ?", (task,))}
+        with self._sqlite_errors():
+            return {row[0] for row in self._connection.execute("SELECT document FROM done WHERE mark = ?", (task,))}
 
     @property
     def weights(self) -> dict[str, float]:
         """Weight of each signal."""
-        return dict(self._connection.execute("SELECT name, weight FROM signals ORDER BY name"))
+        with self._sqlite_errors():
+            return dict(self._connection.execute("SELECT name, weight FROM signals ORDER BY name"))
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
         """Set the weights of signals, known or new. Events that are in the log already count with the new weights.
@@ -260,7 +236,7 @@ class LabelLog:
         Raises
         ------
         OptionError
-            If a weight is not finite.
+            If a weight is not a number from -1e6 to 1e6.
 
         Examples
         --------
@@ -271,8 +247,8 @@ class LabelLog:
         0.1
         """
         for name, weight in weights.items():
-            if not isfinite(weight):
-                raise OptionError(f"the weight of {name!r} must be a finite number, not {weight!r}")
+            if not is_bounded(weight, MAX_VALUE):
+                raise OptionError(f"the weight of {name!r} must be a number from -1e6 to 1e6, not {weight!r}")
         with self._transaction():
             self._connection.executemany("INSERT OR REPLACE INTO signals VALUES (?, ?)", weights.items())
 
@@ -349,8 +325,8 @@ class LabelLog:
         Raises
         ------
         LabelError
-            If the query or document is empty, the signal has no weight, a number is not finite, the time is in the
-            future, or the propensity is not a probability above 0.
+            If the query or document is empty, the signal has no weight, the value is not a number from -1e6 to 1e6, the
+            time is in the future, the propensity is not a probability above 0, or a text is not valid Unicode.
 
         Examples
         --------
@@ -360,39 +336,25 @@ class LabelLog:
         Traceback (most recent call last):
         nudgevec.errors.LabelError: the event of query 'reset my password' has no document id
         """
-        if not isinstance(event.query, str) or not normalise(event.query):
-            raise LabelError("the event has no query text")
-        if not isinstance(event.document, str) or not event.document:
-            raise LabelError(f"the event of query {event.query!r} has no document id")
-        try:
-            f"{event.query}{event.document}{event.signal}{event.source}".encode()
-        except UnicodeEncodeError:
-            raise LabelError(f"the event of query {event.query!r} has half a character (a lone surrogate)") from None
-        if event.signal not in self._known_weights:
+        if isinstance(event.signal, str) and event.signal not in self._known_weights:
             self._known_weights = self.weights  # another process may have added the signal
-        if event.signal not in self._known_weights:
-            raise LabelError(
-                f"unknown signal {event.signal!r}: use one of {', '.join(self._known_weights)}, or set a weight for it "
-                "first (nudgevec labels signals LOG --set NAME=WEIGHT)"
-            )
-        numbers = event.value, event.propensity, event.time
-        if not all(isinstance(number, (int, float)) and isfinite(number) for number in numbers):
-            raise LabelError(f"value, propensity and time must be finite numbers: {event}")
-        if event.time > clock.time() + _DAY:
-            raise LabelError(f"the time {event.time} is in the future: times are in seconds since 1970")
-        if not 0 < event.propensity <= 1:
-            raise LabelError(f"propensity must be a probability greater than 0 and at most 1, not {event.propensity}")
+        check_event(event, self._known_weights)
 
     def _weighted_events(
         self, half_life: float | None, now: float | None, seed: int
     ) -> dict[str, list[tuple[str, Event, float]]]:
         """Return (normalised query, event, weight) of every event that counts, by split."""
         weights = self.weights
+        events = [event for event in self if is_usable(event, weights)]
+        n_unusable = len(self) - len(events)
+        if n_unusable > 0:
+            problem = "events with an unknown signal, or with a value or time out of range, are ignored"
+            warnings.warn(f"{self.path}: {problem}: {n_unusable}", NudgeWarning, stacklevel=3)
         if now is None:
-            now = self._connection.execute("SELECT MAX(time) FROM events").fetchone()[0] or 0.0
+            now = max((event.time for event in events), default=0.0)
         by_split: dict[str, list[tuple[str, Event, float]]] = {split: [] for split in SPLITS}
         known: dict[str, tuple[str, str]] = {}
-        for event in self:
+        for event in events:
             if event.query not in known:
                 query = normalise(event.query)
                 known[event.query] = query, split_of(query, seed)
@@ -408,14 +370,24 @@ class LabelLog:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._lock:
+        with self._lock, self._sqlite_errors():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                # SQLite has rolled back already if the disk is full.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
+
+    @contextmanager
+    def _sqlite_errors(self) -> Iterator[None]:
+        """Raise errors of SQLite, such as those of a full disk or a damaged file, as LabelError."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise LabelError(f"{self.path}: {error}") from None
 
 
 def _row(event: Event) -> tuple[Any, ...]:

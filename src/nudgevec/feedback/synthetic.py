@@ -21,8 +21,9 @@ from nudgevec.core.exact import scaled_queries
 from nudgevec.corpus import ArrayCorpus, Reader
 from nudgevec.engines import pick
 from nudgevec.errors import OptionError, RemoteError
-from nudgevec.feedback.log import SYNTHETIC, Event, LabelLog
-from nudgevec.http import post_json, public_url
+from nudgevec.feedback.event import Event, is_usable
+from nudgevec.feedback.log import SYNTHETIC, LabelLog
+from nudgevec.http import check_server, excerpt, post_json, public_url
 from nudgevec.text.splits import normalise
 
 PROMPT = """Below is a document from a collection that people search. Write {n} different search queries in {language}
@@ -68,6 +69,7 @@ class Plan:
     top: int = 10
 
     def __post_init__(self) -> None:
+        check_server(self.url, "the address of the language model (--llm)")
         if "{document}" not in self.prompt:
             raise OptionError("the prompt has no placeholder {document}")
         if self.per_document < 1 or self.top < 1 or not self.languages:
@@ -116,7 +118,9 @@ class Outcome:
 def documents_without_labels(log: LabelLog, ids: Sequence[str], plan: Plan) -> list[int]:
     """Return the rows of documents that have no positive event and are not completed yet."""
     weights = log.weights
-    labelled = {event.document for event in log if event.value * weights[event.signal] > 0}
+    labelled = {
+        event.document for event in log if is_usable(event, weights) and event.value * weights[event.signal] > 0
+    }
     completed = log.completed(plan.task)
     return [row for row, key in enumerate(ids) if key not in labelled and key not in completed]
 
@@ -200,12 +204,14 @@ def _request_queries(plan: Plan, document: str) -> Iterator[str]:
         except (KeyError, IndexError, TypeError):
             content = None
         if not isinstance(content, str):
-            raise RemoteError(f"{public_url(plan.url)} sent a response without a message: {str(response)[:200]}")
+            raise RemoteError(f"{public_url(plan.url)} sent a response without a message: {excerpt(response)}")
         yield from _parse_queries(content)[: plan.per_document]
 
 
 def _parse_queries(content: str) -> list[str]:
     """Return the queries of a response, one per line, without the numbers, bullets and quotes that models add."""
+    # A lone surrogate, half of an emoji, has no bytes in UTF-8.
+    content = content.encode(errors="replace").decode()
     lines = (re.sub(r"^\s*(?:(?:[-*•]|\d+[.)])\s+)?", "", line) for line in content.splitlines())
     return [query for line in lines if (query := line.strip().strip("\"“”'").strip())]
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 
 from nudgevec.arrays import Array, Ints
@@ -31,6 +31,7 @@ from nudgevec.patch import Patch
 from nudgevec.runs.card import run_card
 from nudgevec.runs.pipeline import FORMAT, Run
 from nudgevec.text.collection import Items
+from nudgevec.text.readers.files import json_lines
 from nudgevec.text.splits import TEST, VALIDATION
 
 _FORMAT_PREFIX = "nudgevec-run-"
@@ -103,6 +104,7 @@ class SavedRun:
             raise InputError(f"{folder} was written by another version of nudgevec")
         if self.facts.pop("checksum", None) != _checksum(_as_json(self.facts)):
             raise InputError(f"{folder}: run.json is damaged or was changed: tune again")
+        _check_facts(self.facts, folder)
         self._checksums = self.facts.pop("checksums")
 
     @cached_property
@@ -112,7 +114,8 @@ class SavedRun:
 
     def query_vectors(self) -> Array:
         """Return the vectors of some test queries."""
-        vectors: Array = load_file(self._check("queries.safetensors"))["test"]
+        with self._malformed("queries.safetensors") as path:
+            vectors: Array = load_file(path)["test"]
         return vectors
 
     def query_curves(self) -> dict[str, tuple[list[str], QueryCurves]]:
@@ -120,7 +123,7 @@ class SavedRun:
 
         Validation queries are missing where gamma was not chosen on them.
         """
-        with safe_open(self._check("query_curves.safetensors"), framework="numpy") as file:
+        with self._malformed("query_curves.safetensors") as path, safe_open(path, framework="numpy") as file:
             ids = json.loads(file.metadata()["ids"])
             return {
                 name: (ids[name], QueryCurves(*(file.get_tensor(f"{name}.{column}") for column in _CURVE_COLUMNS)))
@@ -129,15 +132,29 @@ class SavedRun:
 
     def queries(self) -> list[dict[str, Any]]:
         """Return every test query before and after."""
-        return self._records("queries.jsonl")
+        return self._records("queries.jsonl", {**_RECORD, "before": float, "after": float, "answers": dict})
 
     def documents(self) -> list[dict[str, Any]]:
         """Return every moved document."""
-        return self._records("documents.jsonl")
+        return self._records("documents.jsonl", {**_RECORD, "labels": int})
 
-    def _records(self, name: str) -> list[dict[str, Any]]:
-        with self._check(name).open(encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
+    def _records(self, name: str, types: dict[str, Any]) -> list[dict[str, Any]]:
+        path = self._check(name)
+        records = [fields for _, fields in json_lines(path)]
+        for record in records:
+            for key, kind in types.items():
+                if not isinstance(record.get(key), kind):
+                    raise InputError(f"{path}: {key!r} is {record.get(key)!r:.40}: tune again")
+        return records
+
+    @contextmanager
+    def _malformed(self, name: str) -> Iterator[Path]:
+        """Yield the path of a file, and raise what goes wrong when it is read as InputError."""
+        path = self._check(name)
+        try:
+            yield path
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path} is not a file of this run: {error}") from None
 
     def _check(self, name: str) -> Path:
         """Return the path of a file, and raise InputError unless it is the one that was written with ``run.json``."""
@@ -167,6 +184,33 @@ def _read_facts(folder: Path) -> dict[str, Any]:
     if not isinstance(facts, dict):
         raise InputError(f"{folder} is not a run folder: run.json holds no object")
     return facts
+
+
+# The types of what other modules read from run.json.
+_FACTS: dict[str, Any] = {
+    "checksums": dict,
+    "settings": dict,
+    "test": dict,
+    "fingerprints": dict,
+    "metric": str,
+    "similarity": str,
+}
+_RECORD: dict[str, Any] = {"id": (str, int), "text": (str, type(None))}
+_OPTIONAL_TEXTS = ("embedder", "document_prefix", "query_prefix", "labels")
+_OPTIONAL_NUMBERS = ("seed", "half_life", "cap", "resplit")
+
+
+def _check_facts(facts: dict[str, Any], folder: Path) -> None:
+    """Raise InputError for facts of a wrong type: a run folder may come from somebody else."""
+    wrong = [name for name, kind in _FACTS.items() if not isinstance(facts.get(name), kind)]
+    if not wrong:
+        settings, numbers = facts["settings"], (int, float, type(None))
+        wrong = [name for name in _OPTIONAL_TEXTS if not isinstance(settings.get(name), (str, type(None)))]
+        wrong += [name for name in _OPTIONAL_NUMBERS if not isinstance(settings.get(name), numbers)]
+        wrong += [] if isinstance(facts["test"].get("before"), dict) else ["test"]
+        wrong += [] if isinstance(facts["fingerprints"].get(TEST), str) else ["fingerprints"]
+    if wrong:
+        raise InputError(f"{folder}: {wrong[0]!r} in run.json is missing or of a wrong type: tune again")
 
 
 def _check_target(target: Path, overwrite: bool) -> None:

@@ -103,8 +103,11 @@ def open_store(store: Any, collection: str | None = None, **options: Any) -> Sto
 def _open_url(address: Address) -> Store:
     if address.scheme not in STORES:
         known = ", ".join(f"{name}:" for name in SCHEMES)
+        if not address.scheme:
+            raise OptionError(f"{address} has no scheme: write lancedb:{address}, or another of {known}")
         raise OptionError(f"unknown store {address}: urls begin with one of {known}")
     kind = STORES[address.scheme]
+    address = kind.resolve(address)
     store_names, _ = _option_names(kind, skip=2)
     connection_names, takes_others = _option_names(kind.connect, skip=1)
     if not takes_others:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from nudgevec.errors import OptionError
 
@@ -82,7 +82,10 @@ class Address:
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         user = None if parts.username is None else unquote(parts.username)
         path, collection = unquote(parts.path), unquote(parts.fragment)
-        return cls(parts.scheme, path, collection, options, parts.hostname or "", port, user, password)
+        host = parts.hostname or ""
+        # urlsplit lowers the case of a host, which may be the first folder of a relative path.
+        at = parts.netloc.lower().rfind(host)
+        return cls(parts.scheme, path, collection, options, parts.netloc[at:][: len(host)], port, user, password)
 
     @property
     def local_path(self) -> str:
@@ -112,8 +115,9 @@ class Address:
     def hide_password(self, text: str) -> str:
         """Return a text with the password masked, which may also be an option of the url."""
         for password in (self.password, self.options.get("password")):
-            if password:
-                text = text.replace(password, "***")
+            for form in (password, quote(password or ""), quote(password or "", safe="")):
+                if form:
+                    text = text.replace(form, "***")
         return text
 
     def __str__(self) -> str:

@@ -51,6 +51,11 @@ class Backend(ABC):
         self._warned = False
 
     @classmethod
+    def resolve(cls, address: Address) -> Address:
+        """Return the address of a store on this machine without a host, if the url may mean either."""
+        return address
+
+    @classmethod
     @abstractmethod
     def connect(cls, address: Address) -> Any:
         """Return a new client for an address. Subclasses add parameters for the options that this needs."""

@@ -251,7 +251,8 @@ class Store(Backend):
         except (NudgeError, OSError):
             raise
         except Exception as error:
-            raise StoreError(f"{self.url}: {error_text(error)} (no vectors are lost: run it again to go on)") from error
+            problem = self.address.hide_password(error_text(error))
+            raise StoreError(f"{self.url}: {problem} (no vectors are lost: run it again to go on)") from error
 
     def _ledger_for(self, patch: Patch) -> Ledger:
         return Ledger.for_patch(patch, self.columns, len(self.ids))

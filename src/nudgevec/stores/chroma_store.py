@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +42,19 @@ class ChromaStore(PiecewiseStore):
         self._not_found = _library().errors.NotFoundError
 
     @classmethod
+    def resolve(cls, address: Address) -> Address:
+        """Take ``chroma://folder`` for a folder if it is one, and for a server otherwise."""
+        if address.host and address.port is None and _is_folder(address.local_path):
+            return replace(address, host="", path=address.local_path)
+        return address
+
+    @classmethod
     def connect(cls, address: Address, tls: str | bool = "no") -> Any:
         library = _library()
         address.require_collection()
         address.refuse_credentials("CHROMA_API_KEY")
         if not address.host:
-            if not (Path(address.path) / "chroma.sqlite3").is_file():
+            if not _is_folder(address.path):
                 raise StoreError(f"there is no Chroma folder at {address.path}")
             return library.PersistentClient(address.path)
         key = os.environ.get("CHROMA_API_KEY")
@@ -55,7 +63,9 @@ class ChromaStore(PiecewiseStore):
         try:
             return library.HttpClient(address.host, port, ssl=parse_flag("tls", tls), headers=headers)
         except ValueError as error:
-            raise StoreError(f"{address}: {error_text(error)}") from None
+            server = f"{address}: no Chroma server answers at {address.host}:{port} ({error_text(error)})"
+            folder = "" if address.port else f", and there is no Chroma folder at {address.local_path}"
+            raise StoreError(f"{server}{folder}") from None
 
     @classmethod
     def adopt_client(cls, client: Any, collection: str | None) -> tuple[Any, Address]:
@@ -158,6 +168,10 @@ class ChromaStore(PiecewiseStore):
         if collection is not None:
             collection.modify(metadata=_LEDGER_MARK)
             self.client.delete_collection(collection.name)
+
+
+def _is_folder(path: str) -> bool:
+    return (Path(path) / "chroma.sqlite3").is_file()
 
 
 def _library() -> Any:

@@ -132,7 +132,8 @@ class PgStore(Store):
         # The connection of a caller may have other row and cursor classes.
         return self.psycopg.Cursor(self.client, row_factory=self.psycopg.rows.tuple_row)
 
-    def _execute(self, query: str, values: Sequence[Any] | None = None) -> None:
+    def _execute(self, query: str, values: Sequence[Any] = ()) -> None:
+        # Also without values, %% in a query stands for %.
         self._cursor().execute(query, values, prepare=False)
 
     def _select(self, query: str, values: Sequence[Any] = (), *, binary: bool = False) -> list[Any]:
@@ -141,12 +142,13 @@ class PgStore(Store):
         return rows
 
     def _quoted(self, *parts: str) -> str:
-        return str(self.psycopg.sql.Identifier(*parts).as_string(None))
+        """Return a name for queries, in which %% stands for %."""
+        return _escaped(str(self.psycopg.sql.Identifier(*parts).as_string(None)))
 
     def read_metadata(self) -> None:
         name, key, vector = self._requested
         self._find_table(name)
-        columns = self._select(_LIST_COLUMNS, [self.table])
+        columns = self._select(_LIST_COLUMNS, [_plain(self.table)])
         types = {name: (kind, spelled, size) for name, kind, spelled, size, _ in columns}
         key = key or self.resolve_name("id", None, [name for name, *_, primary in columns if primary] or ["id"])
         vector = vector or self.resolve_name("vector", None, [name for name, kind, *_ in columns if kind in NUMBERS])
@@ -160,11 +162,13 @@ class PgStore(Store):
             )
         self._key_type = types[key][1]
         self.unique_ids = any(name == key and primary for name, *_, primary in columns)
+        if self._key_type.endswith("[]"):
+            raise StoreError(f"{self.url}: column {key!r} is {self._key_type}, but an id is one number or text")
         self.id_column, self.vector_column = self._quoted(key), self._quoted(vector)
         # Ids are integers, or the text of anything else.
         self._key = self.id_column if self._key_type in _INTEGERS else f"{self.id_column}::text"
         self.columns = {"id": key, "vector": vector}
-        self._operators = [name for (name,) in self._select(_LIST_INDEXES, [self.table, vector])]
+        self._operators = [name for (name,) in self._select(_LIST_INDEXES, [_plain(self.table), vector])]
         known = (_SIMILARITIES.get(name.partition("_")[2]) for name in self._operators)
         self.similarity = self.resolve_similarity(next((similarity for similarity in known if similarity), None))
 
@@ -173,7 +177,7 @@ class PgStore(Store):
         schema, _, name = requested.rpartition(".")
         # The name of a table may have a dot.
         for spelled in (self._quoted(requested), self._quoted(schema, name) if schema else None):
-            found = self._select(_FIND_TABLE, [spelled]) if spelled else []
+            found = self._select(_FIND_TABLE, [_plain(spelled)]) if spelled else []
             if found:
                 schema, name = found[0]
                 break
@@ -209,7 +213,8 @@ class PgStore(Store):
         with self.psycopg.connect(**parameters) as connection, connection.cursor("nudgevec", binary=True) as cursor:
             connection.execute(_IN_ORDER)
             cursor.execute(
-                f"SELECT {self._key}, {self._binary_vector} FROM {self.table} WHERE {self.vector_column} IS NOT NULL"
+                f"SELECT {self._key}, {self._binary_vector} FROM {self.table} WHERE {self.vector_column} IS NOT NULL",
+                (),
             )
             while rows := cursor.fetchmany(_BATCH_ROWS):
                 yield self._unpack(rows)
@@ -232,7 +237,7 @@ class PgStore(Store):
     @property
     def _id_list(self) -> str:
         """The placeholder of a list of ids."""
-        return "%s::bigint[]" if self._key_type in _INTEGERS else f"%s::text[]::{self._key_type}[]"
+        return "%s::bigint[]" if self._key_type in _INTEGERS else f"%s::text[]::{_escaped(self._key_type)}[]"
 
     def search(self, query: Array, k: int) -> list[Hashable]:
         distance = f"{self.vector_column} {_OPERATORS[self.similarity or 'cosine']} %s::{self._kind}"
@@ -254,7 +259,9 @@ class PgStore(Store):
             [(timeout,)] = self._select("SELECT current_setting('lock_timeout')")
             self._select("SELECT set_config('lock_timeout', %s, true)", [_LOCK_TIMEOUT])
             try:
-                self._select("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"nudgevec {self.table}"])
+                self._select(
+                    "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"nudgevec {_plain(self.table)}"]
+                )
             except self.psycopg.errors.LockNotAvailable:
                 raise StoreError(f"{self.url}: {BUSY}") from None
             self._select("SELECT set_config('lock_timeout', %s, true)", [timeout])
@@ -321,13 +328,13 @@ class PgStore(Store):
     def read_ledger(self) -> Ledger | None:
         with self._transaction():
             [(exists, comment)] = self._select(
-                "SELECT to_regclass(%s) IS NOT NULL, obj_description(to_regclass(%s))", [self.ledger] * 2
+                "SELECT to_regclass(%s) IS NOT NULL, obj_description(to_regclass(%s))", [_plain(self.ledger)] * 2
             )
             if not exists:
                 return None
             # The metadata is the comment of the table, and this its first key.
             if not str(comment).startswith('{"patch"'):
-                raise self.name_taken("table", self.ledger)
+                raise self.name_taken("table", _plain(self.ledger))
             columns = ", ".join(f"{self._kind}_send({name})" for name in ("before", "after"))
             rows = self._select(f"SELECT key, {columns} FROM {self.ledger}", binary=True)
         ids, *vectors = zip(*rows, strict=True) if rows else ((), (), ())
@@ -341,11 +348,21 @@ class PgStore(Store):
             insert = f"INSERT INTO {self.ledger} SELECT key, before, after FROM {rows}"
             self._execute(insert, [list(ledger.ids)])
         comment = self.psycopg.sql.Literal(json.dumps(ledger.metadata)).as_string(self.client)
-        self._execute(f"COMMENT ON TABLE {self.ledger} IS {comment}")
+        self._execute(f"COMMENT ON TABLE {self.ledger} IS {_escaped(comment)}")
 
     def drop_ledger(self) -> None:
         with self._transaction():
             self._execute(f"DROP TABLE IF EXISTS {self.ledger}")
+
+
+def _escaped(text: str) -> str:
+    """Return a text for queries, in which % begins a placeholder."""
+    return text.replace("%", "%%")
+
+
+def _plain(name: str) -> str:
+    """Return a name from a query as it is, to pass it as a value."""
+    return name.replace("%%", "%")
 
 
 def _library() -> Any:

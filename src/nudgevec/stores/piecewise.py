@@ -59,5 +59,5 @@ class PiecewiseStore(Store):
             return lock_file_for(f"{self.address} {os.getpid()}")
         if self.address.host:
             return lock_file_for(str(replace(self.address, port=self.address.port or self.default_port)))
-        folder = Path(self.address.path)
+        folder = Path(self.address.path).resolve()
         return folder.with_name(f".{folder.name}.{self.name}.lock")

@@ -109,7 +109,7 @@ def hash_fraction(key: str, seed: int = 0) -> float:
     >>> round(hash_fraction("what is a vector"), 3)
     0.732
     """
-    digest = hashlib.sha256(f"{seed}\n{key}".encode()).digest()
+    digest = hashlib.sha256(f"{seed}\n{key}".encode(errors="surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") / 2.0**64
 
 
@@ -118,8 +118,15 @@ def normalise(text: str) -> str:
 
     >>> normalise("  Ｃafe\u0301  au LAIT ")
     'café au lait'
+
+    A letter and its upper case can have different forms, so folding and normalising alternate until nothing changes, as
+    Unicode describes it (toNFKC_Casefold).
+
+    >>> normalise("ΐ") == normalise("ΐ".upper())
+    True
     """
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    folded = unicodedata.normalize("NFKD", text).casefold()
+    return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKD", folded).casefold()).split())
 
 
 def _given_split(collection: Collection, keys: dict[str, str], seed: int) -> tuple[dict[str, Qrels], str]:

@@ -118,6 +118,19 @@ def make_embedder(spec: str) -> Embedder:
     return factory(*arguments)
 
 
+def names_local_model(spec: str) -> bool:
+    """Whether a spec names files or a folder on this machine, and not a model on a hub or server.
+
+    >>> names_local_model("st:all-MiniLM-L6-v2"), names_local_model("st:/models/mine")
+    (False, True)
+    """
+    name, _, argument = spec.partition(":")
+    if name == _PRECOMPUTED or not argument:
+        return False
+    path = Path(argument).expanduser()
+    return argument[0] in "./\\~" or path.is_absolute() or path.exists()
+
+
 def embed_collection(
     collection: Collection,
     spec: str | None = None,
@@ -170,8 +183,10 @@ def embed_documents(items: Items, source: str, spec: str, prefix: str | None = N
 
 def embed_texts(model: Embedder, texts: Sequence[str], prefix: str, kind: str) -> Array:
     """Return the vectors of texts, from the cache where possible."""
+    # A lone surrogate has no bytes in UTF-8, and no tokenizer takes it.
+    clean = [(prefix + text).encode(errors="replace").decode() for text in texts]
     with Cache(model.name if model.cached else None) as cache:
-        return cache.get_or_embed([prefix + text for text in texts], model.embed, model.batch_size, f"embedding {kind}")
+        return cache.get_or_embed(clean, model.embed, model.batch_size, f"embedding {kind}")
 
 
 def _embed_items(model: Embedder, items: Items, prefix: str, kind: str, source: str | Path) -> Array | Corpus:

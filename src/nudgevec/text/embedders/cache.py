@@ -1,7 +1,7 @@
 """A cache of embeddings on disk, keyed by a hash of each text.
 
 Every model has one SQLite file in ``$NUDGEVEC_CACHE`` or the cache folder of the user. Processes can share it, and what
-was embedded before a crash is not embedded again.
+was embedded before a crash is not embedded again. Where the file cannot be read or written, nothing is kept.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sqlite3
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -17,7 +18,7 @@ import numpy as np
 
 from nudgevec import progress
 from nudgevec.arrays import Array
-from nudgevec.errors import VectorError
+from nudgevec.errors import NudgeWarning, VectorError
 from nudgevec.files import cache_folder
 
 # SQLite accepts at least 999 parameters per statement everywhere.
@@ -37,23 +38,36 @@ class Cache:
 
     def __init__(self, model: str | None) -> None:
         self.model = model
+        self._path = Path()
         self._connection: sqlite3.Connection | None = None
 
     def __enter__(self) -> Cache:
         if self.model is not None:
-            cache_folder().mkdir(parents=True, exist_ok=True)
             readable = re.sub(r"[^A-Za-z0-9.-]+", "_", self.model)[:60]
-            name = f"{readable}-{hashlib.sha256(self.model.encode()).hexdigest()[:12]}.sqlite"
-            self._connection = sqlite3.connect(cache_folder() / name, timeout=60, isolation_level=None)
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute(
-                "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID"
-            )
+            digest = hashlib.sha256(self.model.encode()).hexdigest()[:12]
+            self._path = cache_folder() / f"{readable}-{digest}.sqlite"
+            try:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._connection = sqlite3.connect(self._path, timeout=60, isolation_level=None)
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                self._connection.execute(
+                    "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID"
+                )
+            except (OSError, sqlite3.Error) as error:
+                self._give_up(error)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._connection is not None:
             self._connection.close()
+
+    def _give_up(self, error: Exception) -> None:
+        """Go on without the file."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        message = f"embeddings are not kept, because the cache {self._path} cannot be used: {error}"
+        warnings.warn(message, NudgeWarning, stacklevel=4)
 
     def get_or_embed(
         self, items: Sequence[Item], embed: Callable[[Sequence[Item]], Array], batch_size: int, task: str
@@ -81,11 +95,14 @@ class Cache:
         name = self.model or "the embedder"
         if rows.ndim != 2 or len(rows) != n_items:
             raise VectorError(f"{name} returned an array of shape {rows.shape} for {n_items} texts")
+        if rows.shape[1] == 0:
+            raise VectorError(f"{name} returned vectors of 0 dimensions")
         if dims - {rows.shape[1]}:
             expected = " and ".join(str(dim) for dim in sorted(dims))
+            cached = "" if self._connection is None else f"; if the model was changed, delete {self._path}"
             raise VectorError(
                 f"{name} returned an array of shape {rows.shape} for {n_items} texts, "
-                f"while other texts have vectors of {expected} dimensions"
+                f"while other texts have vectors of {expected} dimensions{cached}"
             )
         if not np.isfinite(rows).all():
             raise VectorError(f"{name} returned a vector with NaN or infinity")
@@ -95,25 +112,43 @@ class Cache:
         if self._connection is None:
             return vectors
         remaining = list(keys)
-        for start in range(0, len(remaining), _KEYS_PER_QUERY):
-            chunk = remaining[start : start + _KEYS_PER_QUERY]
-            marks = ",".join("?" * len(chunk))
-            rows = self._connection.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", chunk)
-            vectors.update((key, np.frombuffer(vector, np.float32)) for key, vector in rows)
+        try:
+            for start in range(0, len(remaining), _KEYS_PER_QUERY):
+                chunk = remaining[start : start + _KEYS_PER_QUERY]
+                marks = ",".join("?" * len(chunk))
+                rows = self._connection.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", chunk)
+                vectors.update((key, np.frombuffer(vector, np.float32)) for key, vector in rows if _is_whole(vector))
+        except sqlite3.Error as error:
+            self._give_up(error)
+        if len({len(vector) for vector in vectors.values()}) > 1:
+            raise VectorError(f"{self._path} holds vectors of several models: delete it, and embed the texts again")
         return vectors
 
     def _write(self, keys: list[bytes], rows: Array) -> None:
         if self._connection is None:
             return
-        self._connection.execute("BEGIN IMMEDIATE")
-        pairs = ((key, row.tobytes()) for key, row in zip(keys, rows, strict=True))
-        self._connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", pairs)
-        self._connection.execute("COMMIT")
+        pairs = ((key, row.tobytes()) for key, row in zip(keys, rows, strict=True) if row.any())
+        try:
+            with self._connection:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", pairs)
+        except sqlite3.Error as error:
+            self._give_up(error)
+
+
+def _is_whole(vector: object) -> bool:
+    """Whether a cached value is a vector: zeros and damaged values are embedded again."""
+    if not isinstance(vector, bytes) or not vector or len(vector) % 4:
+        return False
+    numbers = np.frombuffer(vector, np.float32)
+    return bool(np.isfinite(numbers).all() and numbers.any())
 
 
 def _key(item: str | Path) -> bytes:
     """Return a hash of a text, or of the contents of a file."""
     try:
-        return hashlib.sha256(item.encode() if isinstance(item, str) else b"file\0" + item.read_bytes()).digest()
+        return hashlib.sha256(
+            item.encode(errors="surrogatepass") if isinstance(item, str) else b"file\0" + item.read_bytes()
+        ).digest()
     except OSError as error:
         raise VectorError(f"cannot read image: {error}") from None

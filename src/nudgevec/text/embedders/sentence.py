@@ -54,7 +54,8 @@ class SentenceEmbedder:
             untyped: Any = logging
             untyped.disable_progress_bar()
             try:
-                self._model = SentenceTransformer(self.model_name)
+                # Models run only the code of sentence-transformers itself.
+                self._model = SentenceTransformer(self.model_name, trust_remote_code=False)
             except (OSError, ValueError) as error:
                 raise VectorError(
                     f"{self.name} could not be loaded, neither as a folder nor by name from a hub: "

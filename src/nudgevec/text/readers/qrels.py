@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from math import isfinite
 from pathlib import Path
 
 from nudgevec.errors import LabelError, NudgeWarning
 from nudgevec.text.collection import Qrels
-from nudgevec.text.readers.files import numbered_lines
+from nudgevec.text.readers.files import display_name, numbered_lines
 from nudgevec.text.splits import TEST, TRAIN, VALIDATION
 
 SUFFIXES = (".tsv", ".txt", ".qrels", ".trec")
@@ -47,36 +48,42 @@ def merge(labels: list[tuple[str, Qrels]]) -> dict[str, Qrels]:
 
 def read_file(path: Path) -> Qrels:
     """Read a label file in either format."""
-    qrels: Qrels = {}
     with path.open(encoding="utf-8-sig") as file:
-        for number, line in numbered_lines(file, path):
-            fields = line.rstrip("\n").split("\t") if "\t" in line else line.split()
-            if not any(fields) or (number == 1 and _is_header(fields)):
-                continue
-            try:
-                query, document, text = (fields[0], fields[2], fields[3]) if len(fields) == 4 else fields
-                grade = float(text)
-                if not isfinite(grade):
-                    raise ValueError
-                grades, document = qrels.setdefault(query.strip(), {}), document.strip()
-                if grades.get(document, grade) != grade:
-                    message = (
-                        f"{path}, line {number}: another grade of document {document} for query {query}; "
-                        "the last one is used"
-                    )
-                    warnings.warn(message, NudgeWarning, stacklevel=2)
-                grades[document] = grade
-            except ValueError:
-                raise LabelError(
-                    f"{path}, line {number}: expected query, document and grade (or TREC's four columns), "
-                    f"not {line.strip()!r}"
-                ) from None
+        return parse(numbered_lines(file, path), path)
+
+
+def parse(lines: Iterable[tuple[int, str]], path: Path) -> Qrels:
+    """Parse the numbered lines of a label file."""
+    qrels: Qrels = {}
+    for number, line in lines:
+        fields = line.rstrip("\n").split("\t") if "\t" in line else line.split()
+        if not any(fields) or (number == 1 and not is_grade(fields[-1])):
+            continue
+        try:
+            query, document, text = (fields[0], fields[2], fields[3]) if len(fields) == 4 else fields
+            grade = float(text)
+            if not isfinite(grade):
+                raise ValueError
+        except ValueError:
+            raise LabelError(
+                f"{display_name(path)}, line {number}: expected query, document and grade (or TREC's four columns), "
+                f"not {line.strip()[:200]!r}"
+            ) from None
+        grades, document = qrels.setdefault(query.strip(), {}), document.strip()
+        if grades.get(document, grade) != grade:
+            message = (
+                f"{display_name(path)}, line {number}: another grade of document {document} for query {query}; "
+                "the last one is used"
+            )
+            warnings.warn(message, NudgeWarning, stacklevel=2)
+        grades[document] = grade
     return qrels
 
 
-def _is_header(fields: list[str]) -> bool:
+def is_grade(text: str) -> bool:
+    """Whether a text is a number, and not the heading of a column."""
     try:
-        float(fields[-1])
+        float(text)
     except ValueError:
-        return True
-    return False
+        return False
+    return True

@@ -13,8 +13,14 @@ _SUFFIXES = (".txt", ".md", ".rst", ".html")
 
 
 def read_items(folder: Path) -> Items:
-    """Read all text files of a folder and its subfolders."""
-    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _SUFFIXES and path.is_file())
+    """Read all text files of a folder and its subfolders, without links to files elsewhere."""
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _SUFFIXES and path.is_file())
+    home = folder.resolve()
+    files = [path for path in found if path.resolve().is_relative_to(home)]
+    if len(files) < len(found):
+        outside = next(path for path in found if not path.resolve().is_relative_to(home))
+        message = f"{folder}: links to files outside the folder are not followed: {len(found) - len(files)}"
+        warnings.warn(f"{message}, for example {outside.relative_to(folder)}", NudgeWarning, stacklevel=3)
     if not files:
         raise InputError(f"{folder} has no documents: neither a known layout nor text files ({', '.join(_SUFFIXES)})")
     return Items([path.relative_to(folder).as_posix() for path in files], [_read_text(path) for path in files])
