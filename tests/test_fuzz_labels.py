@@ -58,7 +58,9 @@ def import_file(log, file):
     """Import a file into a copy of a log as the command does; return whether it did, and the events of the copy."""
     copy, problem = file.parent / "copy.sqlite", io.StringIO()
     shutil.copyfile(log, copy)
-    arguments = ["labels", "import", str(copy), str(file), "--queries", str(file.parent / "queries.jsonl")]
+    arguments = ["labels", "import", str(copy), str(file)]
+    if file.suffix == ".tsv":
+        arguments += ["--queries", str(file.parent / "queries.jsonl")]
     with contextlib.redirect_stderr(problem), contextlib.redirect_stdout(io.StringIO()):
         code = cli.main(arguments)
     lines = problem.getvalue().splitlines()

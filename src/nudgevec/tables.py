@@ -49,7 +49,7 @@ def visible(text: str) -> str:
     r"""Return a text with control characters made visible, so that a terminal shows them and does not obey them.
 
     >>> print(visible("\x1b[2Jempty screen"))
-    \\x1b[2Jempty screen
+    \x1b[2Jempty screen
     """
     return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 

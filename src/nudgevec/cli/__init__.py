@@ -8,7 +8,8 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -49,12 +50,11 @@ def _run(options: argparse.Namespace) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show an emoji shows a "?"
-    _show_log_messages()
     from nudgevec import progress
     from nudgevec.errors import NudgeWarning
 
     silent = getattr(options, "quiet", False) or getattr(options, "json", False)
-    with warnings.catch_warnings(), progress.show_bars(not silent):
+    with _shown_log_messages(), warnings.catch_warnings(), progress.show_bars(not silent):
         warnings.simplefilter("always", NudgeWarning)
         warnings.showwarning = _print_warning
         module, _, function = options.handler.partition(":")
@@ -85,14 +85,18 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _show_log_messages() -> None:
+@contextmanager
+def _shown_log_messages() -> Iterator[None]:
     """Print log messages of nudgevec to stderr in one form, whatever other libraries do to the root logger."""
-    logger = logging.getLogger("nudgevec")
-    if not logger.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(_LineFormatter("nudgevec: %(message)s"))
-        logger.addHandler(handler)
-    logger.propagate = False
+    logger, handler = logging.getLogger("nudgevec"), logging.StreamHandler()
+    handler.setFormatter(_LineFormatter("nudgevec: %(message)s"))
+    logger.addHandler(handler)
+    propagate, logger.propagate = logger.propagate, False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
 
 
 def _print_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

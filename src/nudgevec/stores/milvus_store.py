@@ -254,4 +254,6 @@ def _quiet() -> Iterator[None]:
 
 
 def _library() -> Any:
+    # gRPC prints its errors; the client raises them too.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     return import_client("pymilvus", "Milvus", "milvus")
