@@ -21,7 +21,7 @@ import numpy as np
 from worker import SOURCES, scratch
 
 HERE = Path(__file__).parent
-CASE = {"n": 100_000, "d": 384, "train": 20_000, "validation": 2_000, "touched": 10_000}
+CASE = {"n": 100_000, "d": 384, "train": 20_000, "validation": 2_000, "labelled": 10_000}
 # A vector of this length is added to all vectors of the anisotropic case: two documents have a cosine of 0.83.
 COMMON = 2.2
 PROCESSES = 3
@@ -110,9 +110,9 @@ def growth():
     yield ""
     yield "NDCG@10, best of 2 calls, relative to the first value of a series; exponents are fitted to the whole series."
     yield ""
-    base = {"n": 100_000, "d": 384, "train": 5_000, "validation": 500, "touched": 4_000}
+    base = {"n": 100_000, "d": 384, "train": 5_000, "validation": 500, "labelled": 4_000}
     half = {**base, "n": 50_000}
-    label_heavy = {**base, "n": 20_000, "touched": 15_000}
+    label_heavy = {**base, "n": 20_000, "labelled": 15_000}
     series = [
         ("documents", "n", base, (10_000, 30_000, 100_000, 300_000, 1_000_000)),
         ("dimensions", "d", half, (384, 1024, 3072)),
@@ -139,7 +139,7 @@ def from_disk():
     yield ""
     yield "| source | time / array in memory | MB |"
     yield "|---|---|---|"
-    spec = {"n": 1_000_000, "d": 384, "train": 5_000, "validation": 1_000, "touched": 4_000, "repeat": 2}
+    spec = {"n": 1_000_000, "d": 384, "train": 5_000, "validation": 1_000, "labelled": 4_000, "repeat": 2}
     runs = {source: measure(task="nudgevec", source=source, **spec) for source in SOURCES}
     for source, run in runs.items():
         yield f"| {source} | {run['best'] / runs['array']['best']:.2f} | {run['grown_mb']} |"

@@ -45,11 +45,11 @@ def random_documents(rows, dim, seed=0):
     return documents
 
 
-def problem(documents, train, validation, touched, labels=1, seed=0):
+def problem(documents, train, validation, labelled, labels=1, seed=0):
     """Labelled queries for some of the documents: each of those has a hidden topic its queries scatter around."""
     random = np.random.default_rng(seed)
     dim = documents.shape[1]
-    picked = np.sort(random.choice(len(documents), min(touched, len(documents)), replace=False))
+    picked = np.sort(random.choice(len(documents), min(labelled, len(documents)), replace=False))
     answers = random.integers(0, len(picked), (train + validation, labels))
     torch.manual_seed(seed + 1)
     scatter = 2.35 / dim**0.5

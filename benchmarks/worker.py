@@ -16,8 +16,8 @@ import numpy as np
 from peer import theirs
 
 
-def problem(n, d, train, validation, touched, labels=1, seed=0, on_disk=False, common=0.0):
-    """Unit documents; every touched one has a hidden topic that its queries scatter around. In the end, a vector of
+def problem(n, d, train, validation, labelled, labels=1, seed=0, on_disk=False, common=0.0):
+    """Unit documents; every labelled one has a hidden topic that its queries scatter around. In the end, a vector of
     length ``common`` is added to all."""
     random = np.random.default_rng(seed)
 
@@ -32,9 +32,9 @@ def problem(n, d, train, validation, touched, labels=1, seed=0, on_disk=False, c
     if on_disk:
         documents = np.load(path, mmap_mode="r")  # closes the file that was written
     scatter = np.float32(2.35 / np.sqrt(d))
-    picked = random.choice(n, touched, replace=False)
-    topics = unit(documents[picked] + scatter * random.standard_normal((touched, d), dtype=np.float32))
-    answers = random.integers(0, touched, (train + validation, labels))
+    picked = random.choice(n, labelled, replace=False)
+    topics = unit(documents[picked] + scatter * random.standard_normal((labelled, d), dtype=np.float32))
+    answers = random.integers(0, labelled, (train + validation, labels))
     queries = topics[answers].mean(axis=1) + scatter * random.standard_normal((train + validation, d), dtype=np.float32)
     queries = unit(queries).astype(np.float32)
     if common:

@@ -69,7 +69,7 @@ def test_the_road_from_texts_and_clicks_to_a_tuned_table(tmp_path):
     (tmp_path / "texts").mkdir()
     for key, text in corpus.items():
         (tmp_path / "texts" / f"{key}.txt").write_text(text)
-    script = shown("road")[0]
+    script = shown("texts")[0]
     assert script.count("nudgevec ") == 5
     output = ran(script, tmp_path)
     assert f"{len(corpus)} documents" in output

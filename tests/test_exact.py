@@ -119,8 +119,8 @@ def check(method, move, problem, metric, where):
     return tuner
 
 
-def test_a_label_that_dips_below_both_ends_of_its_way():
-    """It turns by the point opposite to the query: a document at rest nearby is ahead of it there and nowhere else."""
+def test_a_label_that_dips_below_both_ends_of_its_path():
+    """It rotates past the point opposite to the query, and only there an unmoved document is ahead of it."""
     turn = np.radians([170.0, 200.0, 174.0])
     start, pull, rest = np.stack([np.cos(turn), np.sin(turn)], axis=1)
     problem = Problem(np.array([start, rest]), (pull[None], [{0: 1.0}]), (np.eye(2)[:1], [{0: 1.0}]), k=1)
@@ -130,8 +130,8 @@ def test_a_label_that_dips_below_both_ends_of_its_way():
 
 
 def test_two_ties_for_an_instant_may_take_the_last_places():
-    """Two documents, twins, turn up to the height of a label at rest and down again: where they touch it, it is third.
-    The other query's metric is best around that angle."""
+    """Two equal documents rotate until they tie with an unmoved label, and away again: at that angle it is third. The
+    metric of the other query is best around that angle."""
 
     def at(angle, first):
         vector = np.zeros(6)
@@ -147,11 +147,11 @@ def test_two_ties_for_an_instant_may_take_the_last_places():
 
 
 def test_a_label_out_of_the_top_k_does_not_count_though_its_score_is_off():
-    """Where the angles are cut in two, one label (y) is about to fall below two documents at rest, and the other (z) is
-    just out of their reach. z is so long that its float32 scores are off by more than those of documents at rest: in
-    some problems they reach y."""
+    """At the bisection, one label (y) is about to fall below two unmoved documents, and the other (z) is just out of
+    their reach. z is so long that the error of its float32 scores exceeds that of unmoved documents: in some problems
+    its upper bound reaches y."""
     dim, long, middle = 64, 1e4, BISECTION * math.pi / 2
-    off, off_at_rest = float32_error(dim) * 1.5, 1e-11
+    off, unmoved_error = float32_error(dim) * 1.5, 1e-11
     for seed in range(20):
         random = np.random.default_rng(seed)
         basis = np.linalg.qr(random.standard_normal((dim, dim)))[0]
@@ -162,9 +162,11 @@ def test_a_label_out_of_the_top_k_does_not_count_though_its_score_is_off():
 
         z, pull_z = long * next(aside), at(0.433)
         z_in_the_middle = (query @ z) * math.cos(middle) + (query @ pull_z) * math.sin(middle)
-        rest = (z_in_the_middle + off * long + off_at_rest + 1e-5) / math.cos(middle)
-        above = rest + off_at_rest + off + 1e-5
-        pull_y = at((rest * math.cos(middle) + off_at_rest + off + 1e-6 - above * math.cos(middle)) / math.sin(middle))
+        rest = (z_in_the_middle + off * long + unmoved_error + 1e-5) / math.cos(middle)
+        above = rest + unmoved_error + off + 1e-5
+        pull_y = at(
+            (rest * math.cos(middle) + unmoved_error + off + 1e-6 - above * math.cos(middle)) / math.sin(middle)
+        )
         away = [at(-0.9) for _ in range(18)]
         documents = np.array([at(above), z, *away[:9], *(rest * query + 0.1 * next(aside) for _ in range(2))])
         train = np.array([pull_y, pull_z, *away[9:]]), [{row: 1.0} for row in range(11)]

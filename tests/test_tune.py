@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 import scipy.sparse
 from sklearn.base import clone
@@ -317,15 +319,38 @@ def test_one_very_long_document(problem, row):
     assert tuner.choice_.after == pytest.approx(measured, abs=1e-9)
 
 
-def test_ids_go_by_position_not_by_label(problem):
-    """A pandas Series after a shuffle looks up by label; ids must not."""
+FRAMES = {
+    "pandas": (pd.DataFrame, pd.Series, lambda vectors: pd.Series(list(vectors))),
+    "polars": (pl.DataFrame, pl.Series, lambda vectors: pl.Series(vectors.tolist(), dtype=pl.List(pl.Float32))),
+    "polars arrays": (
+        pl.DataFrame,
+        pl.Series,
+        lambda vectors: pl.Series(vectors.tolist(), dtype=pl.Array(pl.Float32, vectors.shape[1])),
+    ),
+}
+
+
+@pytest.mark.parametrize(("frame", "column", "vector_column"), FRAMES.values(), ids=FRAMES)
+def test_data_frames_and_columns(problem, frame, column, vector_column):
     documents, train, validation, _ = problem
+    plain = NudgeN().fit(documents, train, validation)
+    keys = [f"doc-{row}" for row in range(len(documents))]
 
-    class Series(list):
-        def __getitem__(self, key):
-            return super().__getitem__(key if isinstance(key, slice) else len(self) - 1 - key)
+    def labelled(part, make):
+        return make(part[0]), column([[keys[row] for row in entry] for entry in part[1]])
 
-    ids = Series(f"doc-{row}" for row in range(len(documents)))
+    for make in (frame, vector_column):
+        tuner = NudgeN().fit(
+            ArrayCorpus(make(documents), column(keys)), labelled(train, make), labelled(validation, make)
+        )
+        same(plain, tuner)
+        assert tuner.patch_.ids == [keys[row] for row in tuner.patch_.rows]
+
+
+def test_ids_go_by_position_not_by_label(problem):
+    """A pandas Series looks up by its index, which a shuffle leaves in another order."""
+    documents, train, validation, _ = problem
+    ids = pd.Series([f"doc-{row}" for row in range(len(documents))], index=range(len(documents))[::-1])
 
     def names(part):
         return part[0], [[f"doc-{entry[0]}"] for entry in part[1]]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nudgevec.corpus import ParquetCorpus as ParquetCorpus
     from nudgevec.evaluation import Comparison as Comparison
     from nudgevec.evaluation import Evaluation as Evaluation
+    from nudgevec.evaluation import Score as Score
     from nudgevec.evaluation import compare as compare
     from nudgevec.evaluation import evaluate as evaluate
     from nudgevec.feedback.log import LabelLog as LabelLog
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from nudgevec.runs.tuning import tune as tune
     from nudgevec.search import BeforeAfter as BeforeAfter
     from nudgevec.stores import open_store as open_store
+    from nudgevec.stores.base import Store as Store
+    from nudgevec.stores.ledger import Status as Status
     from nudgevec.tuners import NudgeM as NudgeM
     from nudgevec.tuners import NudgeMN as NudgeMN
     from nudgevec.tuners import NudgeN as NudgeN
@@ -44,6 +47,9 @@ _HOME = {
     "Patch": "patch",
     "QueryCurves": "core.curve",
     "Run": "runs.pipeline",
+    "Score": "evaluation",
+    "Status": "stores.ledger",
+    "Store": "stores.base",
     "BeforeAfter": "search",
     "compare": "evaluation",
     "evaluate": "evaluation",

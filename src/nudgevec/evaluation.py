@@ -27,7 +27,16 @@ from nudgevec.metrics import USUAL, Metric
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """One metric: its mean, a bootstrap confidence interval of the mean, and every query's value."""
+    """The result of one metric.
+
+    Attributes
+    ----------
+    mean : float
+    low, high : float
+        Bootstrap confidence interval of the mean.
+    per_query : array of shape (q,)
+        The value of every query.
+    """
 
     mean: float
     low: float
@@ -37,14 +46,29 @@ class Score:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation(Mapping[str, Score]):
-    """Scores by metric name. ``query`` holds the numbers of the queries that have a relevant label;
-    the others are counted in ``without_labels`` and left out."""
+    """The result of ``evaluate``: a mapping from the name of a metric to its score.
+
+    Attributes
+    ----------
+    scores : dict of str to Score
+    query : array of int
+        The numbers of the queries that have a relevant label; the others are left out.
+    without_labels : int
+        The number of queries that are left out.
+    fingerprint : str
+        A hash of the queries and labels, independent of the documents.
+
+    Examples
+    --------
+    >>> result = evaluate(np.eye(2), np.array([[1.0, 0.1], [1.0, 0.2]]), [[0], [1]], ["mrr@2", "success@1"])
+    >>> list(result), result["mrr@2"].mean, result["success@1"].per_query
+    (['mrr@2', 'success@1'], 0.75, array([1., 0.]))
+    """
 
     scores: dict[str, Score]
     query: Ints
     without_labels: int
     fingerprint: str
-    """A hash of the queries and labels, whatever the documents."""
 
     def __getitem__(self, metric: str) -> Score:
         return self.scores[metric if metric in self.scores else metric.strip().lower()]
@@ -62,19 +86,29 @@ class Evaluation(Mapping[str, Score]):
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """What changed between two evaluations of the same queries, for one metric."""
+    """The result of ``compare``: what changed between two evaluations of the same queries, for one metric.
+
+    Attributes
+    ----------
+    before, after, change : float
+        The two means, and the mean change.
+    low, high : float
+        Bootstrap confidence interval of the mean change.
+    wins, losses, ties : int
+        The numbers of queries whose value rose, fell, or stayed the same.
+    p_value : float
+        Two-sided paired sign-flip test of "no change".
+    """
 
     before: float
     after: float
     change: float
     low: float
     high: float
-    """Bootstrap confidence interval of the mean change."""
     wins: int
     losses: int
     ties: int
     p_value: float
-    """Two-sided paired sign-flip test of "no change"."""
 
     def __repr__(self) -> str:
         return (
@@ -150,7 +184,7 @@ def evaluate(
     ranking = Ranking(reader, scaled, cosine=similarity == "cosine", engine=engine)
     rows = ranking.top(max(metric.limited(reader.rows).k for metric in wanted))
     without = found.n_queries - len(used)
-    return evaluation(
+    return evaluate_ranking(
         rows, scaled, used, relevant, wanted, without, confidence=confidence, resamples=resamples, seed=seed
     )
 
@@ -208,7 +242,7 @@ class Ranking:
         return order[self.engine.top_k(blocks, queries, k, cosine=self.cosine).rows]
 
 
-def evaluation(
+def evaluate_ranking(
     rows: Ints,
     queries: Floats,
     used: Ints,
@@ -265,8 +299,30 @@ def compare(
     resamples: int = 10000,
     seed: int = 0,
 ) -> Comparison:
-    """Paired comparison of two evaluations of the same queries (the first metric by default).
+    """Compare two evaluations of the same queries, query by query.
 
+    Parameters
+    ----------
+    before, after : Evaluation
+        Results of ``evaluate`` with the same queries and labels.
+    metric : str, optional
+        The metric to compare; the first of ``before`` by default.
+    confidence : float
+        Of the bootstrap interval of the mean change.
+    resamples, seed : int
+        Of the bootstrap and the sign-flip test.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    OptionError
+        If the evaluations are of different queries or labels, or the metric is not in both.
+
+    Examples
+    --------
     >>> query, labels = np.array([[1.0, 0.2], [0.2, 1.0]]), [[0], [1]]
     >>> worse = evaluate(np.array([[0.0, 1.0], [1.0, 0.0]]), query, labels, ["success@1"])
     >>> better = evaluate(np.eye(2), query, labels, ["success@1"])
@@ -288,7 +344,7 @@ def compare_all(
     resamples: int = 10000,
     seed: int = 0,
 ) -> dict[str, Comparison]:
-    """``compare`` for several metrics at once (all of them by default), which takes hardly longer than for one."""
+    """Compare several metrics at once (all by default); this takes hardly longer than one. See ``compare``."""
     names = list(before) if metrics is None else list(metrics)
     for name in names:
         if name not in before or name not in after:

@@ -99,7 +99,7 @@ def read_queries(vectors: Any, dim: int, what: str) -> Array:
         raise VectorError(f"{what}: row {odd[0]} holds NaN or infinity; remove or repair it")
     zero = np.flatnonzero(~queries.any(axis=1))
     if len(zero):
-        raise VectorError(f"{what}: row {zero[0]} is all zeros and points nowhere; remove it")
+        raise VectorError(f"{what}: row {zero[0]} is all zeros, which has no direction; remove it")
     large = np.flatnonzero(np.abs(queries).max(axis=1, initial=0.0).astype(np.float64) > _LARGEST)
     if len(large):
         raise VectorError(f"{what}: row {large[0]} holds numbers above {_LARGEST:g}; scale the vectors down")
@@ -123,7 +123,7 @@ def read_labels(labels: Any, n_queries: int, documents: Documents, what: str) ->
     Raises
     ------
     LabelError
-        If a document is not there, a weight is no finite number, or a label stands there twice with two weights.
+        If a document is not there, a weight is not finite, or a query labels a document twice with different weights.
     """
     labels = _plain_table(labels)
     is_table = isinstance(labels, np.ndarray) and labels.ndim == 2 and labels.dtype.kind in "biuf"

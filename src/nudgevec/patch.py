@@ -323,8 +323,11 @@ def _check_arrays(patch: Patch) -> None:
     vectors_and_distance = (patch.before, patch.after, patch.distance)
     _require(all(np.isfinite(numbers).all() for numbers in vectors_and_distance), "a vector is not finite")
     _require(len(set(patch.ids)) == n and len(set(patch.rows.tolist())) == n, "a document occurs twice")
-    _require(patch.rows.dtype.kind == "i" and not (patch.rows < 0).any(), "a row is no row number")
-    _require(patch.labels.dtype.kind == "i" and not (patch.labels < 0).any(), "a number of labels is no such number")
+    _require(patch.rows.dtype.kind == "i" and not (patch.rows < 0).any(), "a row number is negative or not an integer")
+    _require(
+        patch.labels.dtype.kind == "i" and not (patch.labels < 0).any(),
+        "a label count is negative or not an integer",
+    )
 
 
 def _is_finite(value: object) -> bool:

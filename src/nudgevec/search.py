@@ -21,7 +21,7 @@ from nudgevec.core.sweep import Steps, metric_steps
 from nudgevec.corpus import Reader
 from nudgevec.engines import Engine, pick
 from nudgevec.errors import LabelError, VectorError
-from nudgevec.evaluation import Evaluation, Ranking, evaluation
+from nudgevec.evaluation import Evaluation, Ranking, evaluate_ranking
 from nudgevec.labels import Labels
 from nudgevec.metrics import USUAL, Metric
 from nudgevec.patch import Patch
@@ -29,15 +29,23 @@ from nudgevec.patch import Patch
 
 @dataclass(frozen=True, eq=False)
 class BeforeAfter:
-    """What ``fit`` measured on test queries. They take no part in tuning."""
+    """What ``fit`` measured on test queries, which take no part in tuning.
+
+    Attributes
+    ----------
+    before, after : Evaluation
+        Retrieval quality with the original and with the tuned vectors.
+    top_before, top_after : array of int, shape (q, k)
+        Rows of the best documents of every query with a relevant label.
+    query_curves : QueryCurves
+        The metric of every such query as a function of gamma.
+    """
 
     before: Evaluation
     after: Evaluation
     top_before: Ints
-    """Rows of the best documents of every query with a relevant label, before and after."""
     top_after: Ints
     query_curves: QueryCurves
-    """The metric of every such query as a function of gamma."""
 
 
 class Queries(NamedTuple):
@@ -137,7 +145,7 @@ class Search:
             best = merge(found, self._top(queries.vectors, self.labelled, vectors))
             ranking = Ranking(Reader(corpus), queries.vectors, cosine=cosine, engine=self.engine)
             top = ranking.top(k, best if cosine == self.cosine else None)
-            evaluated = evaluation(
+            evaluated = evaluate_ranking(
                 top, queries.vectors, queries.used, queries.relevant, metrics, queries.without_labels
             )
             results.append((evaluated, top))

@@ -214,7 +214,7 @@ class Tuner(Estimator, ABC):
             message = (
                 f"no step raises validation {metric} above {curve.at_zero:.4f} ({n_queries} validation queries); label "
                 "more training queries for the documents that validation queries ask for, or pass gamma= (--gamma) to "
-                "move all the same"
+                "move anyway"
             )
         else:
             needed = choice.queries_needed(n_queries, self.guard)
@@ -223,7 +223,7 @@ class Tuner(Estimator, ABC):
                 f"gamma {choice.best_gamma:.4g} would raise validation {metric} from "
                 f"{curve.at_zero:.4f} to {curve(choice.best_gamma):.4f}, but with {n_queries} validation queries "
                 f"chance could do that (evidence {choice.evidence:.2f}, guard {self.guard:g}); "
-                f"{estimate}, or set guard=0 (--guard 0) to move all the same"
+                f"{estimate}, or set guard=0 (--guard 0) to move anyway"
             )
         warnings.warn(f"nothing moves: {message}", NudgeWarning, stacklevel=3)
 

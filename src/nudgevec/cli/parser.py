@@ -10,7 +10,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Build the parser of all commands; ``handler`` of the parsed options is the "module:function" that runs one."""
     parser = argparse.ArgumentParser(
         prog="nudgevec",
-        description="Better vector search from a handful of labelled queries, without touching the embedding model.",
+        description="Better vector search from labelled queries, without touching the embedding model.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -251,7 +251,10 @@ def _add_data(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", type=int, metavar="N", help="seed of the split, where the data has none (default 0)")
     command.add_argument("--resplit", action="store_true", help="split the queries anew even if the data has a split")
     command.add_argument(
-        "--engine", default="auto", choices=("auto", "cpu", "torch"), help="where the search runs (default auto)"
+        "--engine",
+        default="auto",
+        metavar="NAME",
+        help="where the search runs: auto (default), cpu, torch, or an engine of another package",
     )
     _add_json(command)
     command.add_argument("--quiet", action="store_true", help="hide progress bars")

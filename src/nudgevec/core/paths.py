@@ -31,7 +31,7 @@ from nudgevec.core.pull import Pull
 from nudgevec.errors import VectorError
 
 # Below these a direction consists of rounding errors: the labels cancel, or the document already stands at the point it
-# is pulled to, as well as float32 can tell.
+# is pulled to, within the precision of float32.
 _CANCELLED = 1e-12
 _PARALLEL = 1e-6
 # Sine of the angle between the pull and the point opposite to the document. The smaller it is, the more rounding turns
@@ -84,9 +84,9 @@ class Paths:
         largest, gamma = float(np.finfo(self.start.dtype).max), np.inf
         for part in slices(len(self), _ROWS):
             direction, start = self.direction[part], self.start[part].astype(np.float64)
-            room = largest - np.sign(direction) * start
+            margin = largest - np.sign(direction) * start
             with np.errstate(over="ignore"):
-                gamma = min(gamma, float((room / np.maximum(np.abs(direction), 1e-300)).min()))
+                gamma = min(gamma, float((margin / np.maximum(np.abs(direction), 1e-300)).min()))
         return gamma
 
     @property

@@ -20,6 +20,10 @@ from nudgevec.errors import MissingExtraError
 
 # The width of the matrices is a multiple of this, which tensor cores need to work on them.
 _ALIGNED = 8
+# Upper bounds are product + 1.01 error: TF32 cuts the error, a column of the product, by at most 2^-10 of its size. So
+# a score is at least its upper bound - (1.01 + 1) error, and the rest of 2.03 covers the rounding of these sums.
+_UPPER_ERROR = 1.01
+_RANGE_ERROR = 2.03
 
 
 class _OnDevice(NamedTuple):
@@ -98,7 +102,7 @@ class TorchEngine:
         for block in blocks:
             filtered = filter_of(block, cosine, _tf32_error(block.vectors.shape[1]))
             vectors, scale, error = map(self._put, filtered[:3])
-            bounded = self._bounded(vectors * scale[:, None], 1.01 * error)
+            bounded = self._bounded(vectors * scale[:, None], _UPPER_ERROR * error)
             if waiting is not None:
                 yield waiting
             waiting = _OnDevice(block, filtered, bounded, error)
@@ -122,7 +126,7 @@ class TorchEngine:
         bound = self._put(_rounded_down(threshold))
         if np.isneginf(threshold).any() and part.block.keep.sum() >= k:
             # There is no threshold yet. The k-th largest lower bound in the block: k documents score as much.
-            lower = torch.nan_to_num(upper - 2.03 * part.error, nan=-torch.inf, posinf=-torch.inf)
+            lower = torch.nan_to_num(upper - _RANGE_ERROR * part.error, nan=-torch.inf, posinf=-torch.inf)
             lower[:, self._put(~part.block.keep)] = -torch.inf
             bound = torch.maximum(bound, lower.topk(k, dim=1, sorted=False).values.amin(dim=1))
             del lower

@@ -64,7 +64,7 @@ def _advice(facts: dict[str, Any]) -> Iterator[str]:
         labelled = ceil(more * (n_train + n_validation + counts["test_queries"]) / n_validation)
         yield (
             f"To see a gain of this size in four of five cases takes about {more:,} more validation queries, which are "
-            f"{labelled:,} more labelled queries if they are split as these are. --guard 0 takes the step all the same."
+            f"{labelled:,} more labelled queries if they are split as these are. --guard 0 takes the step anyway."
         )
     yield (
         f"{n_shared:,} of {n_validation:,} validation queries have a relevant document that is labelled for a training "

@@ -1,7 +1,7 @@
 """Whether queries and documents come from the same model, judged by their labels.
 
 Vectors of different models with the same number of dimensions can be compared, but their similarity means nothing.
-Documents can be moved toward such queries all the same, and every labelled query gains, while all others lose.
+Documents can be moved toward such queries anyway: every labelled query gains, while all others lose.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def tune(
         )
         mismatch = model_mismatch(prepared) if check_embedder else None
         if mismatch:
-            raise VectorError(f"{mismatch}; to tune all the same, pass check_embedder=False (--no-embedder-check)")
+            raise VectorError(f"{mismatch}; to tune anyway, pass check_embedder=False (--no-embedder-check)")
         run = fit(prepared, tuner)
         if out is not None:
             folder.write(run, Path(out))

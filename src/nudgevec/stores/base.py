@@ -252,7 +252,7 @@ class Store(Backend):
             raise
         except Exception as error:
             problem = self.address.hide_password(error_text(error))
-            raise StoreError(f"{self.url}: {problem} (no vectors are lost: run it again to go on)") from error
+            raise StoreError(f"{self.url}: {problem} (no vectors are lost: run the command again to go on)") from error
 
     def _ledger_for(self, patch: Patch) -> Ledger:
         return Ledger.for_patch(patch, self.columns, len(self.ids))

@@ -13,7 +13,7 @@ from nudgevec.arrays import Array, Floats
 from nudgevec.core.exact import norms, scaled_queries
 from nudgevec.corpus import Reader
 from nudgevec.errors import LabelError, StoreError
-from nudgevec.evaluation import Evaluation, evaluation, parse_metrics
+from nudgevec.evaluation import Evaluation, evaluate_ranking, parse_metrics
 from nudgevec.labels import read_labelled_queries
 from nudgevec.metrics import USUAL
 from nudgevec.stores.base import Store
@@ -118,7 +118,7 @@ def evaluate_index(
             # Documents that others have added in the meantime take a rank too.
             ranking[: len(results)] = [row_of.get(key, -1) for key in results]
             bar.update(1)
-    return evaluation(rows, scaled_queries(vectors[used]), used, relevant, wanted, found.n_queries - len(used))
+    return evaluate_ranking(rows, scaled_queries(vectors[used]), used, relevant, wanted, found.n_queries - len(used))
 
 
 def _scores(store: Store, queries: Floats, vectors: Array) -> Floats:
