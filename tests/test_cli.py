@@ -53,7 +53,7 @@ def test_tune_leaves_a_run_folder(capsys):
     assert facts["test"]["change"]["ndcg@10"]["mean"] > 0.01
     assert facts["validation"]["after"] > facts["validation"]["before"]
     assert facts["counts"]["moved"] == len(patch) == len(folder.SavedRun(Path("runs/one")).documents())
-    assert facts["counts"]["test_queries_with_an_answer_in_training"] == 36
+    assert facts["counts"]["test_queries_with_documents_in_training"] == 36
     assert facts["embedder"] == "static"
     assert facts["versions"]["nudgevec"] == nudgevec.__version__
     card = Path("runs/one/README.md").read_text()
@@ -78,6 +78,12 @@ def test_a_run_keeps_the_curve_of_every_query(method):
     records = folder.SavedRun(Path("run")).queries()
     assert [record["id"] for record in records] == curves["test"][0]
     assert [record["after"] for record in records] == pytest.approx(curves["test"][1](run.patch.gamma), abs=1e-9)
+
+
+def test_a_method_whose_gamma_is_that_of_another_similarity_has_no_curve_of_the_test_queries():
+    run = nudgevec.tune("data", method="M+N", out="run")
+    assert run.test.query_curves is None
+    assert list(folder.SavedRun(Path("run")).query_curves()) == ["validation"]
 
 
 def test_names_of_metrics_may_be_in_capitals(capsys):
@@ -132,7 +138,7 @@ def test_inspect_shows_texts_and_answers(capsys):
     assert "degrees" in output
     best = max(folder.SavedRun(Path("run")).queries(), key=lambda entry: entry["after"] - entry["before"])
     assert best["text"] in output
-    assert f"*{next(iter(best['answers']))}" in output
+    assert f"*{next(iter(best['labels']))}" in output
     assert len(best["top_after"]) == 10
 
 
@@ -239,7 +245,7 @@ def test_a_label_with_two_grades(capsys):
     assert f"another grade of document {key} for query {query}; the last one is used" in capsys.readouterr().err
 
 
-def test_queries_without_answers_are_not_counted(capsys):
+def test_queries_without_labels_are_not_counted(capsys):
     lines = Path("data/qrels/test.tsv").read_text().splitlines()
     spoilt = [line.rsplit("\t", 1)[0] + "\t0" for line in lines[1:11]]
     Path("data/qrels/test.tsv").write_text("\n".join([lines[0], *spoilt, *lines[11:]]) + "\n")

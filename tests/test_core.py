@@ -75,7 +75,7 @@ def test_a_pull_depends_on_the_labels_of_its_document_alone(dim, kind):
 def choose_slowly(values, edges, crossings, paths):
     """All gaps between crossings, one by one: the widest among the highest."""
     borders = sorted({*edges, *crossings})
-    borders.append(paths.last_stop if paths.last_stop > borders[-1] + RESOLUTION else paths.end)
+    borders.append(paths.last_stop if paths.last_stop > borders[-1] + RESOLUTION else paths.max_angle)
     gaps = []
     for begin, end in pairwise(borders):
         plateau = max(number for number, left in enumerate(edges) if left <= begin)
@@ -96,7 +96,7 @@ def test_the_choice_is_the_middle_of_the_widest_gap(seed, widest):
     end = widest * random.choice([1.0, 1.5])
     paths = SimpleNamespace(
         resolution=RESOLUTION,
-        end=end,
+        max_angle=end,
         last_stop=random.choice([0.9, 1.0]) * end,
         phi=lambda gamma: end,
         gammas=lambda phi: 4 * np.sin(np.asarray(phi) / 2) ** 2,

@@ -18,7 +18,27 @@ from nudgevec import Patch, demo, open_store
 from nudgevec.text.embedders import static
 from real_stores import Lance, Postgres
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("experiments/*.md")]
+
+
+@pytest.mark.parametrize("page", sorted(path.relative_to(ROOT).as_posix() for path in PAGES))
+def test_links_lead_somewhere(page):
+    """Links to files and to sections."""
+    path = ROOT / page
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+        if re.match(r"\w+:", target):
+            continue
+        name, _, section = target.partition("#")
+        linked = path.parent / name if name else path
+        assert linked.exists(), f"{page} links to {target}"
+        if section:
+            titles = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            sections = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
+            assert section in sections, f"{page} links to {target}"
 
 
 def shown(marker):

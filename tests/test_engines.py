@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from nudgevec import ArrayCorpus, NudgeM, NudgeN, demo, evaluate
+from nudgevec import ArrayCorpus, NudgeM, NudgeMN, NudgeN, demo, evaluate
 from nudgevec.core.exact import scaled_queries
 from nudgevec.core.scan import TopK, merge
 from nudgevec.corpus import Reader
@@ -92,6 +92,16 @@ class Stream:
     def blocks(self):
         for start in range(0, len(self.vectors), 100):
             yield self.ids[start : start + 100], self.vectors[start : start + 100].copy()
+
+
+class CountedStream(Stream):
+    """A stream that counts how often it is read."""
+
+    passes = 0
+
+    def blocks(self):
+        self.passes += 1
+        yield from super().blocks()
 
 
 PROBLEMS = {
@@ -338,3 +348,26 @@ def test_without_a_folder_for_compiled_code(tmp_path):
 def test_something_else_than_an_engine_is_refused():
     with pytest.raises(OptionError, match="unknown engine 42"):
         NudgeN(engine=42).fit(*learnable()[:3])
+
+
+@pytest.mark.parametrize(
+    ("method", "copies", "passes"),
+    [(NudgeN, 1, 1), (NudgeM, 1, 1), (NudgeMN, 1, 2), (NudgeN, 3, 2), (NudgeM, 3, 2), (NudgeMN, 3, 3)],
+)
+def test_a_corpus_is_read_once(method, copies, passes):
+    """Once, once more to rank equal documents by their ids, and once more where the result has another similarity."""
+    documents, train, validation, test = learnable(rows=200)
+    stream = CountedStream(np.repeat(documents, copies, axis=0))
+
+    def labelled(part):
+        return part[0], [[copies * row for row in entry] for entry in part[1]]
+
+    tuner = method(guard=0).fit(stream, labelled(train), labelled(validation), labelled(test))
+    assert stream.passes == passes
+    for vectors, result in (
+        (stream.vectors, tuner.test_.before),
+        (tuner.patch_.apply(stream.vectors), tuner.test_.after),
+    ):
+        measured = evaluate(vectors, *labelled(test), similarity=tuner.similarity)
+        for metric in measured:
+            assert np.array_equal(measured[metric].per_query, result[metric].per_query)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import collections_on_disk as disk
-from nudgevec import cli, open_store
+from nudgevec import cli, open_store, tune
+from nudgevec.engines.cpu import CpuEngine
+from nudgevec.errors import InputError
+from nudgevec.feedback.events import open_labels
 from nudgevec.stores import evaluate_index
 
 STORE = "lancedb:db#docs"
@@ -102,3 +106,16 @@ def test_a_worse_index_gives_worse_figures(folder):
         found = evaluate_index(store, queries, labels, "success@1")["success@1"].mean
         expected = np.mean([store.search(query, 1) == label for query, label in zip(queries, labels, strict=True)])
     assert found == expected < 1
+
+
+def test_tune_takes_open_stores_logs_and_engines(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    by_name = tune(STORE, labels="events.jsonl", embedder="static", guard=0.0)
+    with open_labels(Path("events.jsonl")) as log, open_store(STORE) as store:
+        by_object = tune(store, labels=log, embedder="static", guard=0.0, engine=CpuEngine(), out="again")
+        assert store.status().is_applied
+        assert len(log) > 0
+        with pytest.raises(InputError, match="has no labels: pass a label log"):
+            tune(store)
+    assert by_name.patch.identity == by_object.patch.identity
+    assert by_object.facts["data"] == by_name.facts["data"]

@@ -74,9 +74,9 @@ def step_by_step(method, problem, metric, leaf):
     queries = scaled_queries(problem.validation[0][used])
     pulled = sum_pulls(training, problem.train[0])
     paths = (rotations if method is NudgeN else rays)(pulled, problem.documents[pulled.rows], reader.name)
-    stays = np.setdiff1d(np.arange(reader.rows), paths.rows)
+    stays = np.setdiff1d(np.arange(reader.n_rows), paths.rows)
     vectors = np.ascontiguousarray(problem.documents)
-    block = Block(np.arange(reader.rows), vectors, norms(vectors), np.isin(np.arange(reader.rows), stays))
+    block = Block(np.arange(reader.n_rows), vectors, norms(vectors), np.isin(np.arange(reader.n_rows), stays))
     unmoved = top_k([block], queries, metric.k + 1, cosine=method is NudgeN)
     return curve_of(metric_steps(paths, queries, relevant, metric, unmoved, leaf_size=leaf), paths)
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from nudgevec.corpus import ArrayCorpus as ArrayCorpus
     from nudgevec.corpus import Corpus as Corpus
     from nudgevec.corpus import ParquetCorpus as ParquetCorpus
+    from nudgevec.engines import Engine as Engine
     from nudgevec.evaluation import Comparison as Comparison
     from nudgevec.evaluation import Evaluation as Evaluation
     from nudgevec.evaluation import Score as Score
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from nudgevec.tuners import NudgeMN as NudgeMN
     from nudgevec.tuners import NudgeN as NudgeN
     from nudgevec.tuners import NudgeNU as NudgeNU
+    from nudgevec.tuners import Tuner as Tuner
 
 # Names are imported when they are used: compiled code takes half a second to load.
 _HOME = {
@@ -37,6 +39,7 @@ _HOME = {
     "Comparison": "evaluation",
     "Corpus": "corpus",
     "Curve": "core.curve",
+    "Engine": "engines",
     "Evaluation": "evaluation",
     "LabelLog": "feedback.log",
     "NudgeM": "tuners",
@@ -50,6 +53,7 @@ _HOME = {
     "Score": "evaluation",
     "Status": "stores.ledger",
     "Store": "stores.base",
+    "Tuner": "tuners",
     "BeforeAfter": "search",
     "compare": "evaluation",
     "evaluate": "evaluation",

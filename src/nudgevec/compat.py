@@ -32,7 +32,7 @@ class QueriesAnswersDict(TypedDict):
     q_embs : array of shape (q, d)
         Query embeddings.
     q_ans_indx : list of list of int
-        For each query, the rows of its answers.
+        For each query, the rows of its relevant documents.
     """
 
     q_embs: npt.NDArray[Any]
@@ -170,7 +170,7 @@ def _finetune(
     documents: Any = unit
     if nontrain_embeddings is not None:
         documents = _Stacked(unit, as_matrix(nontrain_embeddings, "nontrain_embeddings"))
-        outside = [row for answers in train_set["q_ans_indx"] for row in answers if row >= len(unit)]
+        outside = [row for rows in train_set["q_ans_indx"] for row in rows if row >= len(unit)]
         if outside:
             raise LabelError(f"row {outside[0]} is one of nontrain_embeddings, which cannot be an answer")
     tuner.fit(

@@ -35,7 +35,7 @@ class EmojiSearch:
         The emoji and their names; the names are the documents.
     keywords : list of str
         The queries.
-    answers : list of list of int
+    relevant : list of list of int
         For each keyword, the rows of its emoji.
     documents, queries : array
         One vector per name and per keyword.
@@ -46,7 +46,7 @@ class EmojiSearch:
     emoji: list[str]
     names: list[str]
     keywords: list[str]
-    answers: list[list[int]]
+    relevant: list[list[int]]
     documents: Array
     queries: Array
     train: Ints
@@ -55,7 +55,7 @@ class EmojiSearch:
 
     def part(self, rows: Ints) -> tuple[Array, list[list[int]]]:
         """Return the query vectors and labels of some keywords, in the form that tuners and ``evaluate`` take."""
-        return self.queries[rows], [self.answers[row] for row in rows]
+        return self.queries[rows], [self.relevant[row] for row in rows]
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def load(embed: Callable[[list[str]], npt.NDArray[np.float32]] = static.embed, s
     True
     """
     data = json.loads(files("nudgevec").joinpath("data/emoji.json").read_text(encoding="utf-8"))
-    keywords, answers = list(data["keywords"]), list(data["keywords"].values())
+    keywords, relevant = list(data["keywords"]), list(data["keywords"].values())
     queries = embed(keywords)
     _, group = np.unique(queries, axis=0, return_inverse=True)
     n_groups = group.max() + 1
@@ -129,7 +129,7 @@ def load(embed: Callable[[list[str]], npt.NDArray[np.float32]] = static.embed, s
         emoji=data["emoji"],
         names=data["names"],
         keywords=keywords,
-        answers=answers,
+        relevant=relevant,
         documents=embed(data["names"]),
         queries=queries,
         train=np.flatnonzero(known & (fraction < 0.7)),
@@ -199,7 +199,7 @@ def side_by_side(search: EmojiSearch, tuned: Array, keyword: str, top: int = 5) 
         yield f"“{keyword}”: the embedder knows no word of it"
         return
     row = search.keywords.index(keyword) if keyword in search.keywords else None
-    relevant = set() if row is None else set(search.answers[row])
+    relevant = set() if row is None else set(search.relevant[row])
     origin = "not in the data"
     if row is not None:
         origin = "test keyword" if row in set(search.test.tolist()) else "used for tuning"

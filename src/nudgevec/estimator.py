@@ -1,6 +1,7 @@
 """The conventions of scikit-learn: options in the constructor, results in attributes that end in an underscore.
 
-``sklearn.base.clone`` and grid searches work on these classes; scikit-learn itself is not needed.
+``sklearn.base.clone`` works on these classes, and ``ParameterGrid`` with ``set_params`` searches their options.
+``GridSearchCV`` does not: it would split the documents, and here queries are split. scikit-learn itself is not needed.
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.arrays import Floats, Ints
+from nudgevec.arrays import Array, Floats, Ints
 from nudgevec.core.exact import scaled_queries
 from nudgevec.core.scan import TopK
 from nudgevec.corpus import Corpus, Reader
-from nudgevec.engines import Engine, pick
+from nudgevec.engines import Engine, pick, with_rows
 from nudgevec.errors import LabelError, OptionError
 from nudgevec.labels import Labels, read_labelled_queries
 from nudgevec.metrics import USUAL, Metric
@@ -181,8 +181,9 @@ def evaluate(
     if len(used) == 0:
         raise LabelError("queries: none of them has a relevant label; there is nothing to measure")
     scaled = scaled_queries(vectors[used])
-    ranking = Ranking(reader, scaled, cosine=similarity == "cosine", engine=engine)
-    rows = ranking.top(max(metric.limited(reader.rows).k for metric in wanted))
+    chosen = pick(engine, float(len(scaled)) * reader.n_rows * reader.dim)
+    k = max(metric.limited(reader.n_rows).k for metric in wanted)
+    rows = rank_documents(reader, scaled, k, cosine=similarity == "cosine", engine=chosen)[0]
     without = found.n_queries - len(used)
     return evaluate_ranking(
         rows, scaled, used, relevant, wanted, without, confidence=confidence, resamples=resamples, seed=seed
@@ -197,49 +198,79 @@ def parse_metrics(metrics: Sequence[str] | str) -> list[Metric]:
     return wanted
 
 
-class Ranking:
-    """The best documents of some queries, in the order of trec_eval."""
+def rank_documents(
+    reader: Reader,
+    queries: Floats,
+    k: int,
+    *,
+    cosine: bool,
+    engine: Engine,
+    rows: Ints | None = None,
+    versions: Sequence[Array] = (),
+    others: TopK | None = None,
+) -> list[Ints]:
+    """Return the rows of the k best documents of every query, in the order of trec_eval.
 
-    def __init__(self, reader: Reader, queries: Floats, *, cosine: bool, engine: str | Engine) -> None:
-        self.reader, self.queries, self.cosine = reader, queries, cosine
-        self.engine = pick(engine, float(len(queries)) * reader.rows * reader.dim)
+    Some documents may have several versions of their vectors, each of which is ranked among the other documents; there
+    is one result for each. One pass over the other documents finds what is needed, and a second one if documents at
+    the end of a list are tied.
 
-    def top(self, k: int, known: TopK | None = None) -> Ints:
-        """Return the rows of the k best documents of every query; -1 fills lists that are too short.
+    Parameters
+    ----------
+    reader : Reader
+        All documents.
+    queries : array of shape (q, d)
+        Queries of length at most 1.
+    k : int
+        How many documents to find.
+    cosine : bool
+        Divide scores by the lengths of the documents.
+    engine : Engine
+    rows : array of int, optional
+        The documents that have several versions, ascending.
+    versions : sequence of arrays of shape (len(rows), d)
+        Their vectors.
+    others : TopK, optional
+        The k + 1 best or more of the other documents, if a scan has found them already.
+    """
+    k, depth = min(k, reader.n_rows), min(k + 1, reader.n_rows)
+    if rows is None:
+        rows, versions = np.empty(0, np.int64), [np.empty((0, reader.dim))]
+    if others is None:
+        others = engine.top_k(reader.blocks(rows, cosine=cosine), queries, depth, cosine=cosine)
+    found = [with_rows(others, rows, vectors, queries, engine, cosine=cosine) for vectors in versions]
+    rankings = [np.stack([_by_id(reader, *best)[:k] for best in zip(*one, strict=True)]) for one in found]
+    # Where the last of the list and the first behind it are tied, the order of ids decides which is in it.
+    if depth == k:
+        return rankings
+    tied = np.any([one.scores[:, k - 1] == one.scores[:, k] for one in found], axis=0)
+    if not tied.any():
+        return rankings
+    # The scan ranks equal scores by row. Here positions in the order of ids take the place of rows.
+    order = _order_of_ids(reader)
+    position = np.argsort(order)
+    blocks = (block._replace(rows=position[block.rows]) for block in reader.blocks(rows, cosine=cosine))
+    others = engine.top_k(blocks, queries[tied], k, cosine=cosine)
+    for ranking, vectors in zip(rankings, versions, strict=True):
+        best = with_rows(others, position[rows], vectors, queries[tied], engine, cosine=cosine)
+        ranking[tied] = order[best.rows]
+    return rankings
 
-        ``known`` are the k + 1 best or more, if a scan has found them already.
-        """
-        k = min(k, self.reader.rows)
-        found = known
-        if found is None:
-            blocks = self.reader.blocks(cosine=self.cosine)
-            found = self.engine.top_k(blocks, self.queries, min(k + 1, self.reader.rows), cosine=self.cosine)
-        rows = np.stack([self._by_id(*best)[:k] for best in zip(found.rows, found.scores, strict=True)])
-        if found.rows.shape[1] > k:
-            # Where the last of the list and the first behind it are tied, the order of ids decides which is in it.
-            tied = (found.scores[:, k] == found.scores[:, k - 1]) & (found.scores[:, k] > -np.inf)
-            if tied.any():
-                rows[tied] = self._search_by_id(self.queries[tied], k)
+
+def _by_id(reader: Reader, rows: Ints, scores: Floats) -> Ints:
+    """Return rows by score, and equal scores by id as text, the highest first."""
+    if not (scores[1:] == scores[:-1]).any():
         return rows
+    ids = [str(key) for key in reader.ids(np.maximum(rows, 0))]
+    order = sorted(range(len(rows)), key=ids.__getitem__, reverse=True)
+    order = sorted(order, key=lambda i: -scores[i])
+    return rows[order]
 
-    def _by_id(self, rows: Ints, scores: Floats) -> Ints:
-        """Return rows by score, and equal scores by id as text, the highest first."""
-        if not (scores[1:] == scores[:-1]).any():
-            return rows
-        ids = [str(key) for key in self.reader.ids(np.maximum(rows, 0))]
-        order = sorted(range(len(rows)), key=ids.__getitem__, reverse=True)
-        order = sorted(order, key=lambda i: -scores[i])
-        return rows[order]
 
-    def _search_by_id(self, queries: Floats, k: int) -> Ints:
-        """Return the rows of the k best documents where equal scores are ranked by id as text, the highest first."""
-        ids = [str(key) for key in self.reader.all_ids]
-        order = np.array(sorted(range(len(ids)), key=ids.__getitem__, reverse=True))
-        position = np.empty(len(ids), np.int64)
-        position[order] = np.arange(len(ids))
-        # The scan ranks equal scores by row. Here positions in the order of ids take the place of rows.
-        blocks = (block._replace(rows=position[block.rows]) for block in self.reader.blocks(cosine=self.cosine))
-        return order[self.engine.top_k(blocks, queries, k, cosine=self.cosine).rows]
+def _order_of_ids(reader: Reader) -> Ints:
+    """Return all rows by id as text, the highest first."""
+    ids = [str(key) for key in reader.all_ids]
+    return np.array(sorted(range(len(ids)), key=ids.__getitem__, reverse=True))
 
 
 def evaluate_ranking(

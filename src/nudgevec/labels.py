@@ -60,14 +60,14 @@ class Labels:
 class Documents(Protocol):
     """What labels need to know about documents."""
 
-    rows: int
+    n_rows: int
     dim: int
 
     def locate(self, wanted: Sequence[Hashable]) -> Ints:
         """Return the row of each document; raise LabelError for one that is not there."""
 
     def name(self, row: int) -> str:
-        """Return how to call a document in a message."""
+        """Return what to call a document in a message."""
 
 
 def read_labelled_queries(pair: LabelledQueries, documents: Documents, what: str) -> tuple[Array, Labels]:
@@ -127,11 +127,11 @@ def read_labels(labels: Any, n_queries: int, documents: Documents, what: str) ->
     """
     labels = _plain_table(labels)
     is_table = isinstance(labels, np.ndarray) and labels.ndim == 2 and labels.dtype.kind in "biuf"
-    if is_table and labels.shape == (n_queries, documents.rows) and documents.rows > 1:
+    if is_table and labels.shape == (n_queries, documents.n_rows) and documents.n_rows > 1:
         query, row = np.nonzero(labels)
         weight = labels[query, row].astype(np.float64)
     elif is_table and labels.dtype.kind in "bf":
-        expected = (n_queries, documents.rows)
+        expected = (n_queries, documents.n_rows)
         raise LabelError(f"{what}: the label matrix has shape {labels.shape}, expected {expected}")
     elif hasattr(labels, "tocsr"):
         query, row, weight = _from_sparse(labels, n_queries, documents, what)
@@ -169,8 +169,8 @@ def _check_repeated(query: Ints, row: Ints, weight: Floats, repeated: Mask, docu
 
 
 def _from_sparse(labels: Any, n_queries: int, documents: Documents, what: str) -> tuple[Ints, Ints, Floats]:
-    if labels.shape != (n_queries, documents.rows):
-        raise LabelError(f"{what}: the label matrix has shape {labels.shape}, expected {(n_queries, documents.rows)}")
+    if labels.shape != (n_queries, documents.n_rows):
+        raise LabelError(f"{what}: the label matrix has shape {labels.shape}, expected {(n_queries, documents.n_rows)}")
     table = labels.tocsr()
     query = np.repeat(np.arange(n_queries, dtype=np.int64), np.diff(table.indptr))
     return query, table.indices.astype(np.int64), table.data.astype(np.float64)

@@ -200,10 +200,10 @@ class Patch:
             rows = reader.locate(self.ids) if reader.has_ids else self.rows
         except LabelError as error:
             raise PatchError(f"the patch does not fit these documents: {error}") from None
-        if len(rows) and (rows.max() >= reader.rows or reader.dim != self.before.shape[1]):
+        if len(rows) and (rows.max() >= reader.n_rows or reader.dim != self.before.shape[1]):
             raise PatchError(
                 f"the patch moves rows up to {rows.max()} of {self.before.shape[1]} dimensions; "
-                f"these documents have shape {(reader.rows, reader.dim)}"
+                f"these documents have shape {(reader.n_rows, reader.dim)}"
             )
         return rows
 

@@ -14,14 +14,14 @@ import numpy as np
 
 from nudgevec.arrays import Array, Floats, Ints
 from nudgevec.core.curve import QueryCurves, query_curves
-from nudgevec.core.exact import compilable, norms, scaled_queries
+from nudgevec.core.exact import scaled_queries
 from nudgevec.core.paths import Paths
-from nudgevec.core.scan import Block, TopK, empty_top_k, merge
+from nudgevec.core.scan import TopK, empty_top_k
 from nudgevec.core.sweep import Steps, metric_steps
 from nudgevec.corpus import Reader
-from nudgevec.engines import Engine, pick
+from nudgevec.engines import Engine, pick, with_rows
 from nudgevec.errors import LabelError, VectorError
-from nudgevec.evaluation import Evaluation, Ranking, evaluate_ranking
+from nudgevec.evaluation import Evaluation, evaluate_ranking, rank_documents
 from nudgevec.labels import Labels
 from nudgevec.metrics import USUAL, Metric
 from nudgevec.patch import Patch
@@ -37,15 +37,16 @@ class BeforeAfter:
         Retrieval quality with the original and with the tuned vectors.
     top_before, top_after : array of int, shape (q, k)
         Rows of the best documents of every query with a relevant label.
-    query_curves : QueryCurves
-        The metric of every such query as a function of gamma.
+    query_curves : QueryCurves or None
+        The metric of every such query as a function of gamma; None for ``NudgeMN``, whose gamma is that of another
+        similarity.
     """
 
     before: Evaluation
     after: Evaluation
     top_before: Ints
     top_after: Ints
-    query_curves: QueryCurves
+    query_curves: QueryCurves | None
 
 
 class Queries(NamedTuple):
@@ -100,10 +101,10 @@ class Search:
         engine: str | Engine,
     ) -> None:
         self.reader, self.labelled, self.cosine = reader, labelled, cosine
-        self.k = min(k, reader.rows)
+        self.k = min(k, reader.n_rows)
         sizes = [0 if group is None else len(group.vectors) for group in groups]
         queries = np.concatenate([np.empty((0, reader.dim)), *(group.vectors for group in groups if group is not None)])
-        self.engine = pick(engine, float(len(queries)) * reader.rows * reader.dim)
+        self.engine = pick(engine, float(len(queries)) * reader.n_rows * reader.dim)
         best = empty_top_k(0, self.k)
         if len(queries):
             best = self.engine.top_k(reader.blocks(labelled, cosine=cosine), queries, self.k, cosine=cosine)
@@ -120,15 +121,16 @@ class Search:
 
     def sweep(self, queries: Queries, found: TopK, paths: Paths, metric: Metric) -> Steps:
         """Return the metric of every query as a function of the step."""
-        stays = np.setdiff1d(self.labelled, paths.rows, assume_unique=True)
-        unmoved = merge(found, self._top(queries.vectors, stays, self.vectors_of(stays)))
-        far = unmoved.rows[(unmoved.rows >= 0) & (np.abs(unmoved.scores) > 1e15 * paths.scale)]
-        if len(far) and not paths.rotates:
-            where = self.reader.name(int(far[0]))
+        unmoved_labelled = np.setdiff1d(self.labelled, paths.rows, assume_unique=True)
+        vectors = self.vectors_of(unmoved_labelled)
+        unmoved = with_rows(found, unmoved_labelled, vectors, queries.vectors, self.engine, cosine=self.cosine)
+        too_long = unmoved.rows[(unmoved.rows >= 0) & (np.abs(unmoved.scores) > 1e15 * paths.scale)]
+        if len(too_long) and not paths.rotates:
+            where = self.reader.name(int(too_long[0]))
             raise VectorError(
                 f"documents: {where} is 1e15 times as long as the documents that move; rescale the vectors"
             )
-        metric = metric.limited(self.reader.rows)
+        metric = metric.limited(self.reader.n_rows)
         return metric_steps(paths, queries.vectors, queries.relevant, metric, unmoved, self.engine.scorer)
 
     def test(self, queries: Queries, found: TopK, paths: Paths, patch: Patch, metric: Metric) -> BeforeAfter:
@@ -136,29 +138,25 @@ class Search:
         if len(queries.used) == 0:
             raise LabelError("test queries: none of them has a relevant label; there is nothing to measure")
         metrics = reported_metrics(metric)
-        k = max(metric.limited(self.reader.rows).k for metric in metrics)
-        after = self.vectors.copy()
-        after[np.searchsorted(self.labelled, patch.rows)] = patch.after
+        moved = self.vectors.copy()
+        moved[np.searchsorted(self.labelled, patch.rows)] = patch.after
         cosine = patch.similarity == "cosine"
-        results = []
-        for vectors, corpus in ((self.vectors, self.reader.corpus), (after, patch.over(self.reader.corpus))):
-            best = merge(found, self._top(queries.vectors, self.labelled, vectors))
-            ranking = Ranking(Reader(corpus), queries.vectors, cosine=cosine, engine=self.engine)
-            top = ranking.top(k, best if cosine == self.cosine else None)
-            evaluated = evaluate_ranking(
-                top, queries.vectors, queries.used, queries.relevant, metrics, queries.without_labels
-            )
-            results.append((evaluated, top))
-        curves = query_curves(self.sweep(queries, found, paths, metric), paths)
-        return BeforeAfter(results[0][0], results[1][0], results[0][1], results[1][1], curves)
-
-    def _top(self, queries: Floats, rows: Ints, vectors: Array) -> TopK:
-        """Find the best of these rows."""
-        if len(rows) == 0:
-            return empty_top_k(len(queries), self.k)
-        vectors = compilable(vectors)
-        block = Block(rows, vectors, norms(vectors), np.ones(len(rows), np.bool_))
-        return self.engine.top_k([block], queries, self.k, cosine=self.cosine)
+        top_before, top_after = rank_documents(
+            self.reader,
+            queries.vectors,
+            max(metric.limited(self.reader.n_rows).k for metric in metrics),
+            cosine=cosine,
+            engine=self.engine,
+            rows=self.labelled,
+            versions=[self.vectors, moved],
+            others=found if cosine == self.cosine else None,
+        )
+        before, after = (
+            evaluate_ranking(rows, queries.vectors, queries.used, queries.relevant, metrics, queries.without_labels)
+            for rows in (top_before, top_after)
+        )
+        curves = query_curves(self.sweep(queries, found, paths, metric), paths) if cosine == self.cosine else None
+        return BeforeAfter(before, after, top_before, top_after, curves)
 
 
 def reported_metrics(metric: Metric) -> list[Metric]:

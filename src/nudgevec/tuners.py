@@ -18,7 +18,7 @@ import numpy.typing as npt
 from nudgevec.arrays import Array
 from nudgevec.core.curve import Choice, Curve, QueryCurves, choose, curve_of, query_curves
 from nudgevec.core.exact import norms
-from nudgevec.core.paths import Name, Paths, rays, rotations
+from nudgevec.core.paths import Paths, RowName, rays, rotations
 from nudgevec.core.pull import Pull, sum_pulls
 from nudgevec.corpus import Corpus, Reader
 from nudgevec.engines import Engine, check_engine
@@ -111,45 +111,46 @@ class Tuner(Estimator, ABC):
         queries, labels = read_labelled_queries(train, reader, "training queries")
         if len(labels) == 0:
             raise LabelError("training queries: none of them has a label; there is nothing to learn from")
-        held_queries, held_labels = _read_or_none(validation, reader, "validation queries")
-        held_out = None if validation is None else with_relevant_labels(held_queries, held_labels)
+        more_queries, more_labels = _read_or_none(validation, reader, "validation queries")
+        chosen_on = None if validation is None else with_relevant_labels(more_queries, more_labels)
         if self.gamma is None:
-            _check_held_out(held_out)
+            _check_validation(chosen_on)
         tested = None if test is None else with_relevant_labels(*read_labelled_queries(test, reader, "test queries"))
-        counts = {"documents": reader.rows, **_counts("train", labels, labels)}
-        if held_out is not None:
-            counts |= _counts("validation", held_labels, held_out.relevant)
-            counts["validation_queries_in_train"] = count_shared(queries, held_queries)
+        counts = {"documents": reader.n_rows, **_counts("train", labels, labels)}
+        if chosen_on is not None:
+            counts |= _counts("validation", more_labels, chosen_on.relevant)
+            counts["validation_queries_in_train"] = count_shared(queries, more_queries)
+        if self.gamma is not None:
+            chosen_on = None
 
-        # The pull of the training labels decides how far to go. With refit, the documents then go there with the pull
-        # of all labels.
-        first_pull = last_pull = sum_pulls(labels, queries)
+        # Gamma is chosen with the pull of the training labels. With refit, documents are then moved by that gamma with
+        # the pull of all labels.
+        train_pull = final_pull = sum_pulls(labels, queries)
         if self.refit:
-            both = np.concatenate([queries.astype(np.float64), held_queries])
-            last_pull = sum_pulls(labels.joined(held_labels), both)
+            all_queries = np.concatenate([queries.astype(np.float64), more_queries])
+            final_pull = sum_pulls(labels.joined(more_labels), all_queries)
 
-        swept = held_out if self.gamma is None else None
         k = metric.k if tested is None else max(each.k for each in reported_metrics(metric))
-        # One more than k: a tie with the last of the top k decides whether a label is among them.
-        search = Search(reader, last_pull.rows, [swept, tested], k + 1, cosine=self._rotates, engine=self.engine)
-        found, found_test = search.found
-        paths = last_paths = self._paths(first_pull, search.vectors_of(first_pull.rows), reader.name)
+        # Why one more than k: see core.candidates, and evaluation.rank_documents.
+        search = Search(reader, final_pull.rows, [chosen_on, tested], k + 1, cosine=self._rotates, engine=self.engine)
+        best, best_of_test = search.found
+        paths = final_paths = self._paths(train_pull, search.vectors_of(train_pull.rows), reader.name)
         if self.refit:
-            last_paths = self._paths(last_pull, search.vectors, reader.name)
+            final_paths = self._paths(final_pull, search.vectors, reader.name)
 
         curve = choice = by_query = None
-        if swept is not None:
-            steps = search.sweep(swept, found, paths, metric)
+        if chosen_on is not None:
+            steps = search.sweep(chosen_on, best, paths, metric)
             curve, by_query = curve_of(steps, paths), query_curves(steps, paths)
             # With refit, other paths are taken in the end, and their vectors have to fit into their type too.
-            largest = min(paths.largest_gamma, last_paths.largest_gamma)
+            largest = min(paths.largest_gamma, final_paths.largest_gamma)
             choice = choose(curve, steps, paths, self.guard, largest)
-            self._warn_if_nothing_moves(choice, curve, metric, len(swept.used), len(paths))
+            self._warn_if_nothing_moves(choice, curve, metric, len(chosen_on.used), len(paths))
         gamma = float(self.gamma) if choice is None else choice.gamma  # type: ignore[arg-type]
 
-        patch = self._patch(reader, last_paths, gamma, metric, counts, curve, choice)
-        result = None if tested is None else search.test(tested, found_test, last_paths, patch, metric)
-        log.debug("%s: gamma %.6g moves %d of %d documents", self.method, gamma, len(patch), reader.rows)
+        patch = self._patch(reader, final_paths, gamma, metric, counts, curve, choice)
+        result = None if tested is None else search.test(tested, best_of_test, final_paths, patch, metric)
+        log.debug("%s: gamma %.6g moves %d of %d documents", self.method, gamma, len(patch), reader.n_rows)
         self.gamma_, self.curve_, self.choice_, self.query_curves_ = gamma, curve, choice, by_query
         self.test_, self.patch_ = result, patch
         return self
@@ -182,7 +183,7 @@ class Tuner(Estimator, ABC):
         return f"{type(self).__name__}({options}): {state}"
 
     @abstractmethod
-    def _paths(self, pull: Pull, start: Array, name: Name) -> Paths:
+    def _paths(self, pull: Pull, start: Array, name: RowName) -> Paths:
         """Return the paths of the documents that move; ``start`` are the vectors of the pulled rows."""
 
     def _moved(self, paths: Paths, gamma: float) -> Array:
@@ -239,9 +240,9 @@ class Tuner(Estimator, ABC):
     ) -> Patch:
         """Return the rows that change."""
         after = self._moved(paths, gamma) if gamma > 0 else paths.start
-        odd = np.flatnonzero(~np.isfinite(after).all(axis=1))
-        if len(odd):
-            where = reader.name(int(paths.rows[odd[0]]))
+        not_finite = np.flatnonzero(~np.isfinite(after).all(axis=1))
+        if len(not_finite):
+            where = reader.name(int(paths.rows[not_finite[0]]))
             raise VectorError(f"{where} would not fit into {after.dtype} after a step of gamma {gamma:g}")
         changed = (after != paths.start).any(axis=1)
         distance = np.minimum(paths.phi(gamma), paths.stop) if paths.rotates else np.full(len(paths), gamma)
@@ -316,7 +317,7 @@ class NudgeN(Tuner):
     _rotates: ClassVar[bool] = True
     _largest_gamma: ClassVar[float] = 4.0
 
-    def _paths(self, pull: Pull, start: Array, name: Name) -> Paths:
+    def _paths(self, pull: Pull, start: Array, name: RowName) -> Paths:
         return rotations(pull, start, name)
 
 
@@ -338,7 +339,7 @@ class NudgeM(Tuner):
     _rotates: ClassVar[bool] = False
     _largest_gamma: ClassVar[float] = inf
 
-    def _paths(self, pull: Pull, start: Array, name: Name) -> Paths:
+    def _paths(self, pull: Pull, start: Array, name: RowName) -> Paths:
         return rays(pull, start, name)
 
 
@@ -361,10 +362,10 @@ class NudgeMN(NudgeM):
         moved = super()._moved(paths, gamma)
         length = norms(moved)
         # A step that ends in the origin leaves no direction: such a document does not move.
-        stays = length <= 1e-12 * paths.length
-        factor = paths.length / np.where(stays, 1.0, length)
+        ends_at_origin = length <= 1e-12 * paths.length
+        factor = paths.length / np.where(ends_at_origin, 1.0, length)
         scaled = (moved * factor[:, None]).astype(moved.dtype)
-        return np.where(stays[:, None], paths.start, scaled)
+        return np.where(ends_at_origin[:, None], paths.start, scaled)
 
 
 class NudgeNU(NudgeN):
@@ -395,10 +396,10 @@ def _read_or_none(pair: LabelledQueries | None, reader: Reader, what: str) -> tu
     return (None, None) if pair is None else read_labelled_queries(pair, reader, what)
 
 
-def _check_held_out(held_out: Queries | None) -> None:
+def _check_validation(queries: Queries | None) -> None:
     """Raise LabelError if there is nothing to choose gamma on."""
-    if held_out is None or len(held_out.used) == 0:
-        reason = "none were given" if held_out is None else "none of them has a relevant label"
+    if queries is None or len(queries.used) == 0:
+        reason = "none were given" if queries is None else "none of them has a relevant label"
         raise LabelError(
             f"validation queries: {reason}, so no gamma can be chosen; hold some labelled queries out, or pass gamma="
         )

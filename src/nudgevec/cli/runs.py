@@ -177,7 +177,7 @@ def _print_queries(records: list[dict[str, Any]]) -> None:
         lines = [shorten(record["text"] or record["id"])]
         for name, label in (("top_before", "before:"), ("top_after", "after:")):
             ids = record.get(name, [])[:_N_RESULTS]
-            marked = [f"{'*' if record['answers'].get(key, 0) > 0 else ''}{key}" for key in ids]
+            marked = [f"{'*' if record['labels'].get(key, 0) > 0 else ''}{key}" for key in ids]
             lines.append(f"{label:8}{', '.join(marked)}")
         rows.append((f"{record['before']:.2f}", f"{record['after']:.2f}", "\n".join(lines)))
     print_table([Column("before", number=True), Column("after", number=True), Column("query, first results")], rows)

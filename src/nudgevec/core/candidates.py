@@ -1,33 +1,37 @@
 """Which documents can matter for a query, and why that is safe.
 
-Every document has a score curve (``paths``), a function of the angle. The sweep needs the ranks of the labels up to k,
-at every angle, and almost all documents have nothing to do with them. On an interval of angles:
+Every document has a score curve f (``paths``), a function of the angle. Document j is *ahead* of a labelled document y
+where f_j >= f_y - TIE (``crossings``), and the *rank* of y is 1 + the number of documents ahead of it. The sweep needs
+these ranks where they are at most k, at every angle, and almost all documents have nothing to do with them. On an
+interval of angles:
 
-1. The range of each curve is known in closed form (``curve_range``), up to the error bound of its float32 scores.
-2. Let T be the k-th largest lower bound. At every angle of the interval at least k documents score T or more. A label
-   whose upper bound is below T is nowhere in the top k. If there are no other labels, the interval contributes nothing.
-3. The other labels lie in a window of scores: from W, the smallest of their max(lower bound, T), to the largest of
-   their upper bounds. A document that is always below the window is dropped. A document that is always above it is
-   always ahead of all these labels: it is counted, and dropped.
-4. Dropping a document j that is always below W changes no rank up to k. Let y be one of the labels. If the lower bound
-   of y is at least W, j is never ahead of y. If it is less, then W = T, because W is at most max(lower bound of y, T).
-   So j is always below T, and where it is ahead of y, y is below T too: then at least k documents are ahead of y, the
-   ones whose lower bounds reach T. Those are not below the window, so they are kept or counted, and the rank of y is
-   worse than k with and without j.
-5. Halves of a bisected interval begin with what is left of it. Ranks up to k are then 1 + the documents that were
-   counted + the kept ones that are ahead, so step 2 asks for the (k - counted)-th largest lower bound of the kept ones,
-   and steps 3 and 4 hold again.
+1. The range of every curve is known in closed form (``curve_range``), up to the error bound of its float32 scores:
+   lower_j <= f_j <= upper_j. The error bounds include ten times TIE, so what follows holds for ties too.
+2. Let T be the k-th largest lower bound, or -inf if there are fewer than k documents. At every angle at least k
+   documents score T or more. Let Y be the labelled documents with upper_y >= T. All others are nowhere in the top k. If
+   Y is empty, the interval contributes nothing.
+3. Let W be T or the smallest lower_y of Y, whichever is larger, and V the largest upper_y of Y. A document with
+   upper_j < W is dropped. A document with lower_j > V is ahead of all of Y at every angle: it is counted, and dropped.
+   All others are kept.
+4. No rank up to k changes. Let j be a document with upper_j < W, and y in Y. If lower_y >= W, j is never ahead of y.
+   If lower_y < W, then W is T, and f_j < T. Where j is ahead of y, f_y < T too. Then the documents whose lower bounds
+   reach T are ahead of y. There are at least k of them, y is not one of them, and they are kept or counted, because
+   their upper bounds reach W. So the rank of y is worse than k with and without j.
+5. So for every y in Y: where its rank is at most k, it is 1 + the counted documents + the kept ones ahead of it; where
+   it is worse than k, so is this number. Halves of a bisected interval begin with the kept documents. Their Y is a part
+   of this one, so the counted documents stay ahead of it, and they are among the k documents of step 2: T is then the
+   (k - counted)-th largest lower bound of the kept documents, and steps 3 and 4 hold again.
 
-Two more facts make this exact:
+Three more facts:
 
-- A document within ``TIE`` below a label counts as ahead of it (``crossings``). The error bounds include ten times
-  that, so all of the above holds for ties too. Of the unmoved documents, k + 1 are candidates: the labelled document
-  itself may be one of them, and k others decide whether it is in the top k.
-- Under NUDGE-M a base curve is subtracted from all curves before their ranges are compared. It is the same for all, and
-  so changes no comparison.
-
-Keeping too many documents changes nothing at all, so bounds need not be tight; a T of fewer documents is smaller, and
-keeps more. ``first_candidates`` applies this to the whole range of angles, ``prune`` to one interval of a bisection.
+- Of the unmoved documents only the k + 1 best are candidates (``scan.top_k`` finds them). Let u be another one. Where u
+  is ahead of y, so are these k + 1, or k of them if y is one: the rank of y is worse than k with and without u. A
+  labelled unmoved document that is not among them has k + 1 documents ahead of it everywhere.
+- ``first_candidates`` does this for the whole range of angles, with a T of the unmoved and labelled documents only. A T
+  of fewer documents is smaller, and keeps more. Keeping too many changes nothing, so bounds need not be tight.
+- Under NUDGE-M a base curve is subtracted from all curves before their ranges are compared. This changes no comparison:
+  it is the same for all, ``_base_curve`` keeps its rounding within the error bounds of the movers, and rounding is
+  monotone, so it never swaps two unmoved documents.
 """
 
 from __future__ import annotations
@@ -58,11 +62,11 @@ class Problem(NamedTuple):
     cos_stop: Floats
     sin_stop: Floats
     error: Floats
-    """(m + 1,), bound on the error of a score curve made of float32 scores."""
+    """(m + 1,), bound on the error of a score curve: of float32 scores for movers, of exact ones for the others."""
     rays: bool
     """True for NUDGE-M."""
-    end: float
-    """The largest angle."""
+    last_stop: float
+    """The angle beyond which nothing changes."""
     first_label: Ints
     """(q + 1,), the first label of every query, and the number of labels."""
     label_row: Ints
@@ -80,7 +84,7 @@ class Problem(NamedTuple):
 class ScoreCurves(NamedTuple):
     """The score curves s cos(phi) + z sin(phi) of the documents that can matter for a query, its candidates."""
 
-    path: Ints
+    mover: Ints
     """The index of the document among the movers, or m if it does not move."""
     label: Ints
     """The index of its label, or -1."""
@@ -122,14 +126,14 @@ def first_candidates(problem, query, s32, z32, rows, scores):
     """
     m, n, first = len(s32), np.int64(0), problem.first_label[query]
     size = len(rows) + problem.first_label[query + 1] - first
-    path, label = np.empty(size, np.int64), np.empty(size, np.int64)
+    mover, label = np.empty(size, np.int64), np.empty(size, np.int64)
     while n < len(rows) and rows[n] >= 0:
-        path[n], label[n] = m, -1
+        mover[n], label[n] = m, -1
         n += 1
     n_unmoved = n
     for y in range(first, problem.first_label[query + 1]):
         if problem.label_mover[y] >= 0:
-            path[n], label[n] = problem.label_mover[y], y
+            mover[n], label[n] = problem.label_mover[y], y
             n += 1
         else:
             for c in range(n_unmoved):
@@ -137,10 +141,10 @@ def first_candidates(problem, query, s32, z32, rows, scores):
                     label[c] = y
     # Under NUDGE-M the scores of all documents grow alike with the angle, and only their differences separate them.
     # These are curves of the same family, because all documents have the same stop.
-    base_s, base_z = _base_curve(path[n_unmoved:n], s32, z32) if problem.rays else (0.0, 0.0)
-    known, whole = np.arange(n), interval(0.0, problem.end)
-    curves = _score_curves(path[:n], label[:n], s32, z32, scores, base_s, base_z)
-    lowest, _ = _label_window(curves, known, _threshold(problem, curves, known, problem.k, whole))
+    base_s, base_z = _base_curve(mover[n_unmoved:n], s32, z32) if problem.rays else (0.0, 0.0)
+    first, whole = np.arange(n), interval(0.0, problem.last_stop)
+    curves = _score_curves(mover[:n], label[:n], s32, z32, scores, base_s, base_z)
+    lowest, _ = _label_window(curves, first, _bound_curves(problem, curves, first, problem.k, whole))
     reaches = np.empty(m, np.bool_)
     for j in range(m):
         s, z, low = s32[j] - base_s, z32[j] - base_z, lowest - problem.error[j]
@@ -151,10 +155,10 @@ def first_candidates(problem, query, s32, z32, rows, scores):
             out_of_reach = upper < low
         reaches[j] = not out_of_reach
     for c in range(n_unmoved, n):
-        reaches[path[c]] = False
+        reaches[mover[c]] = False
     others = np.flatnonzero(reaches)
-    path, label = np.append(path[:n], others), np.append(label[:n], np.full(len(others), -1))
-    return _score_curves(path, label, s32, z32, scores, base_s, base_z)
+    mover, label = np.append(mover[:n], others), np.append(label[:n], np.full(len(others), -1))
+    return _score_curves(mover, label, s32, z32, scores, base_s, base_z)
 
 
 @compiled()
@@ -173,45 +177,47 @@ def _base_curve(labelled, s32, z32):
 
 
 @compiled()
-def _score_curves(path, label, s32, z32, scores, base_s, base_z):
+def _score_curves(mover, label, s32, z32, scores, base_s, base_z):
     """Return the score curves of these documents; unmoved ones come first, in the order of ``scores``."""
-    n, m = len(path), len(s32)
+    n, m = len(mover), len(s32)
     s, z, exact = np.empty(n), np.zeros(n), np.empty(n, np.bool_)
     for c in range(n):
-        exact[c] = path[c] == m
+        exact[c] = mover[c] == m
         if exact[c]:
             s[c] = scores[c]
         else:
-            s[c], z[c] = s32[path[c]], z32[path[c]]
-    return ScoreCurves(path, label, s, z, exact, np.empty(n), np.empty(n), base_s, base_z)
+            s[c], z[c] = s32[mover[c]], z32[mover[c]]
+    return ScoreCurves(mover, label, s, z, exact, np.empty(n), np.empty(n), base_s, base_z)
 
 
 @compiled()
-def prune(problem, curves, parents, span, ahead, kept):
+def prune(problem, curves, parents, span, n_ahead, kept):
     """Write the candidates that can matter on an interval into ``kept``.
 
-    ``ahead`` documents that are not among the ``parents`` are ahead of all labels. Returns the number of candidates
-    kept (0 if no label can be in the top k), and of documents ahead of all labels that are not among them.
+    ``n_ahead`` documents that are not among the ``parents`` are ahead of all labelled ones. Returns the number of
+    candidates kept, and the number of documents ahead of all labelled ones that are not among them. If no labelled
+    document can be in the top k, the first number is 0, and the second has no meaning.
     """
-    if ahead >= problem.k:
-        return 0, ahead
-    lowest, highest = _label_window(curves, parents, _threshold(problem, curves, parents, problem.k - ahead, span))
+    if n_ahead >= problem.k:
+        return 0, n_ahead
+    threshold = _bound_curves(problem, curves, parents, problem.k - n_ahead, span)
+    lowest, highest = _label_window(curves, parents, threshold)
     size = 0
     for c in parents:
         if curves.lower[c] > highest:
-            ahead += 1
+            n_ahead += 1
         elif curves.upper[c] >= lowest:
             kept[size] = c
             size += 1
-    return size, ahead
+    return size, n_ahead
 
 
 @compiled()
-def _threshold(problem, curves, candidates, k, span):
-    """Set the bounds of the candidates on an interval; return the k-th largest lower bound."""
+def _bound_curves(problem, curves, candidates, k, span):
+    """Set the bounds of the candidates on an interval; return the k-th largest lower bound, T."""
     heap = np.full(k, -np.inf)
     for c in candidates:
-        j = curves.path[c]
+        j = curves.mover[c]
         s, z = curves.s[c] - curves.base_s, curves.z[c] - curves.base_z
         smallest, largest = curve_range(s, z, problem.stop[j], problem.cos_stop[j], problem.sin_stop[j], span)
         curves.lower[c], curves.upper[c] = smallest - problem.error[j], largest + problem.error[j]
@@ -222,7 +228,7 @@ def _threshold(problem, curves, candidates, k, span):
 
 @compiled()
 def _label_window(curves, candidates, threshold):
-    """Return the bounds of all labels that may reach the threshold; (inf, -inf) if there are none."""
+    """Return W and V, the window of the labelled documents that may reach T; (inf, -inf) if there are none."""
     lowest, highest = np.inf, -np.inf
     for c in candidates:
         if curves.label[c] >= 0 and curves.upper[c] >= threshold:
@@ -268,17 +274,3 @@ def _replace_smallest(heap, value):
         heap[at] = heap[child]
         at = child
     heap[at] = value
-
-
-@compiled()
-def grown(array, size):
-    """Return the array, or a copy with at least this size.
-
-    Arrays start small: on some machines fresh memory takes longer than the work that is done in it.
-    """
-    if size <= len(array):
-        return array
-    larger = np.empty(max(size, 2 * len(array)), array.dtype)
-    for i in range(len(array)):
-        larger[i] = array[i]
-    return larger

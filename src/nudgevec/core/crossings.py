@@ -3,7 +3,7 @@
 A document whose score is within ``TIE`` below that of a label counts as ahead of it (the paper asks for a strict
 inequality). "j is ahead of y" means f_j - f_y + TIE >= 0, at every angle, and a crossing is a root of that function on
 the whole path of both documents; so neither depends on how the range of angles was bisected. Under NUDGE-M scores are
-divided by scale / cos(phi): there a tie is relative to the length of the ray.
+divided by scale / cos(phi) = hypot(scale, gamma): there a tie is relative to that length.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ PIECES = 9
 
 
 @compiled()
-def divide(problem, curves, j, y, span, begins, ahead):
+def divide(problem, curves, j, y, span, begins, is_ahead):
     """Divide an interval into pieces in each of which j is ahead of y, or is not; return how many there are.
 
-    There is at least one. ``begins[p]`` is the angle where piece p begins, within (low, high] for p > 0. On each of
-    three segments the lead f_j - f_y + TIE is a cos(phi) + b sin(phi) + c: while both documents move, when one has
-    stopped, when both have.
+    There is at least one. ``begins[p]`` is the angle where piece p begins, within (low, high] for p > 0, and
+    ``is_ahead[p]`` says whether j is ahead of y in it. On each of three segments the lead f_j - f_y + TIE is
+    a cos(phi) + b sin(phi) + c: while both documents move, when one has stopped, when both have.
     """
-    path_j, path_y = curves.path[j], curves.path[y]
-    stop_j, stop_y = problem.stop[path_j], problem.stop[path_y]
-    end_j = curves.s[j] * problem.cos_stop[path_j] + curves.z[j] * problem.sin_stop[path_j]
-    end_y = curves.s[y] * problem.cos_stop[path_y] + curves.z[y] * problem.sin_stop[path_y]
+    mover_j, mover_y = curves.mover[j], curves.mover[y]
+    stop_j, stop_y = problem.stop[mover_j], problem.stop[mover_y]
+    end_j = curves.s[j] * problem.cos_stop[mover_j] + curves.z[j] * problem.sin_stop[mover_j]
+    end_y = curves.s[y] * problem.cos_stop[mover_y] + curves.z[y] * problem.sin_stop[mover_y]
     n = 0
     for segment in range(3):
         if segment == 0:
@@ -43,10 +43,10 @@ def divide(problem, curves, j, y, span, begins, ahead):
             else:
                 a, b, c = -curves.s[y], -curves.z[y], TIE + end_j
         else:
-            left, right = max(stop_j, stop_y), problem.end
+            left, right = max(stop_j, stop_y), problem.last_stop
             a, b, c = 0.0, 0.0, TIE + end_j - end_y
         # The last segment includes the end of the range.
-        if left > span.high or (right <= span.low and right < problem.end) or left >= right:
+        if left > span.high or (right <= span.low and right < problem.last_stop) or left >= right:
             continue
         root_1, root_2 = _roots(a, b, c, left, right)
         for piece in range(3):
@@ -56,7 +56,7 @@ def divide(problem, curves, j, y, span, begins, ahead):
                 continue
             middle = (begin + end) / 2
             begins[n] = begin
-            ahead[n] = a * math.cos(middle) + b * math.sin(middle) + c >= 0
+            is_ahead[n] = a * math.cos(middle) + b * math.sin(middle) + c >= 0
             n += 1
     return n
 

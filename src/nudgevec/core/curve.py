@@ -156,7 +156,7 @@ def curve_of(steps: Steps, paths: Paths) -> Curve:
     angles, quanta = _plateaus(steps)
     changes = np.append(True, np.diff(quanta) != 0)
     angles, quanta = angles[changes], quanta[changes]
-    edges = paths.gammas(np.append(angles, paths.end))
+    edges = paths.gammas(np.append(angles, paths.max_angle))
     wide = np.append(np.diff(edges) > 0, True)
     quantum = steps.quantum / max(1, len(steps.at_zero))
     return Curve(edges[wide], quanta[wide[:-1]] * quantum, float(steps.at_zero.sum() * quantum))
@@ -203,11 +203,12 @@ def choose(curve: Curve, steps: Steps, paths: Paths, guard: float, largest_gamma
 def _middle_of_widest_gap(steps: Steps, paths: Paths, last: float) -> float:
     """Return the middle of the widest gap between crossings, up to the angle ``last``, that has the highest value."""
     left, value = _plateaus(steps)
-    right = np.append(left[1:], paths.end)
-    # Where every document has arrived, larger angles are all the same and make the last gap no wider.
+    right = np.append(left[1:], paths.max_angle)
+    # Beyond the last stop nothing changes, so the last gap ends there.
     if paths.last_stop > left[-1] + paths.resolution:
         right[-1] = paths.last_stop
-    # Only where the middle of a gap is out of reach, so that the choice is the same for all types that it fits into.
+    # A gap is shortened only if its middle is more than ``last``, so that the choice is the same for every type of
+    # vectors that it fits into.
     gap = np.where(left + (right - left) / 2 > last, last - left, right - left)
     enough = min(paths.resolution * (1 - 1e-9), gap.max())
     wide = gap >= enough

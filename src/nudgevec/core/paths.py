@@ -43,8 +43,8 @@ HALF_RESOLUTION = 1e-3
 # Rows moved at a time, to bound the memory of float64 copies.
 _ROWS = 4096
 
-Name = Callable[[int], str]
-"""How to call a row in an error message."""
+RowName = Callable[[int], str]
+"""What to call a row in an error message."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,14 @@ class Paths:
         return len(self.rows)
 
     @property
-    def end(self) -> float:
+    def max_angle(self) -> float:
         """The largest angle: gamma = 4 for N, gamma = infinity for M."""
         return pi if self.rotates else pi / 2
 
     @property
     def last_stop(self) -> float:
         """The angle beyond which nothing changes."""
-        return float(self.stop.max(initial=0.0)) if self.rotates else self.end
+        return float(self.stop.max(initial=0.0)) if self.rotates else self.max_angle
 
     @property
     def largest_gamma(self) -> float:
@@ -108,7 +108,7 @@ class Paths:
         """Return the paper's gamma of every angle."""
         if self.rotates:
             return 4.0 * np.square(np.sin(phi / 2))
-        return np.where(phi < self.end, self.scale * np.tan(np.minimum(phi, self.end)), np.inf)
+        return np.where(phi < self.max_angle, self.scale * np.tan(np.minimum(phi, self.max_angle)), np.inf)
 
     def phi(self, gamma: float) -> float:
         """Return the angle of the paper's gamma."""
@@ -128,30 +128,30 @@ class Paths:
         return after
 
 
-def rotations(pull: Pull, start: Array, name: Name) -> Paths:
+def rotations(pull: Pull, start: Array, name: RowName) -> Paths:
     """Return the paths of NUDGE-N, for documents where a rotation toward the pull is defined.
 
     A document stays where it is when its labels cancel, when it already stands at its pull, and when its labels are all
     positive but the pull points away from it (the paper's rule). With a negative label it rotates even through more
     than a right angle: that is what pushing away means.
     """
-    direction, length, size, toward, away = _tangents(compilable(start), pull.total)
+    direction, length, pull_length, cosine, sine = _tangents(compilable(start), pull.total)
     if not (length > 0).all():
         raise VectorError(f"documents: {name(int(pull.rows[np.argmin(length > 0)]))} is all zeros; remove it")
-    cancelled = size <= _CANCELLED * pull.mass
-    aside = away > np.where(toward >= 0, _PARALLEL, _OPPOSITE)
-    moves = ~cancelled & aside & ((toward >= -_CANCELLED) | pull.negative)
-    stop = np.arctan2(away, toward)
+    cancelled = pull_length <= _CANCELLED * pull.mass
+    has_direction = sine > np.where(cosine >= 0, _PARALLEL, _OPPOSITE)
+    moves = ~cancelled & has_direction & ((cosine >= -_CANCELLED) | pull.negative)
+    stop = np.arctan2(sine, cosine)
     return Paths(pull.rows[moves], start[moves], length[moves], direction[moves], stop[moves], pull.labels[moves], True)
 
 
 @compiled(parallel=True)
 def _tangents(start, total):
     m, d = start.shape
-    direction, length, size, toward, away = np.empty((m, d)), np.empty(m), np.empty(m), np.empty(m), np.empty(m)
+    direction, length, pull_length, cosine, sine = np.empty((m, d)), np.empty(m), np.empty(m), np.empty(m), np.empty(m)
     for j in prange(m):
-        length[j], size[j], toward[j], away[j] = _tangent(start[j], total[j], direction[j])
-    return direction, length, size, toward, away
+        length[j], pull_length[j], cosine[j], sine[j] = _tangent(start[j], total[j], direction[j])
+    return direction, length, pull_length, cosine, sine
 
 
 @compiled()
@@ -160,25 +160,25 @@ def _tangent(start, total, direction):
 
     Returns the lengths of both, the cosine of the angle between them, and its sine.
     """
-    length, size = norm(start), norm(total)
+    length, pull_length = norm(start), norm(total)
     unit, target = np.zeros(len(start)), np.zeros(len(start))
-    if length > 0 and size > 0:
+    if length > 0 and pull_length > 0:
         for i in range(len(start)):
-            unit[i], target[i] = start[i] / length, total[i] / size
-    toward = dot(unit, target)
+            unit[i], target[i] = start[i] / length, total[i] / pull_length
+    cosine = dot(unit, target)
     for i in range(len(start)):
-        direction[i] = target[i] - toward * unit[i]
-    away = norm(direction)
-    if away > 0:
+        direction[i] = target[i] - cosine * unit[i]
+    sine = norm(direction)
+    if sine > 0:
         for i in range(len(start)):
-            direction[i] /= away
-    return length, size, toward, away
+            direction[i] /= sine
+    return length, pull_length, cosine, sine
 
 
-def rays(pull: Pull, start: Array, name: Name) -> Paths:
+def rays(pull: Pull, start: Array, name: RowName) -> Paths:
     """Return the paths of NUDGE-M, for documents whose labels do not cancel."""
-    size = norms(pull.total)
-    moves = size > _CANCELLED * pull.mass
+    pull_length = norms(pull.total)
+    moves = pull_length > _CANCELLED * pull.mass
     rows, length = pull.rows[moves], norms(start[moves])
     scale = float(np.median(length)) if len(rows) else 0.0
     scale = scale or 1.0
@@ -187,5 +187,5 @@ def rays(pull: Pull, start: Array, name: Name) -> Paths:
         raise VectorError(
             f"documents: {name(int(rows[far[0]]))} is 1e15 times as long as the others; rescale the vectors"
         )
-    direction = pull.total[moves] / size[moves, None]
+    direction = pull.total[moves] / pull_length[moves, None]
     return Paths(rows, start[moves], length, direction, np.full(len(rows), pi / 2), pull.labels[moves], False, scale)

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from nudgevec.arrays import Array, Floats, Ints, Mask, Singles
 from nudgevec.core.compiling import compiled
-from nudgevec.core.exact import dot, float32_error
+from nudgevec.core.exact import compilable, dot, float32_error, norms
 
 # Queries and documents per float32 product. Its result (2 MiB) stays in the cache of a core.
 QUERY_BATCH = 512
@@ -31,7 +31,10 @@ GROUP = 128
 
 
 class TopK(NamedTuple):
-    """The best documents of every query, highest score first; row -1 with score -inf fills lists that are too short."""
+    """The best documents of every query; row -1 with score -inf fills lists that are too short.
+
+    The highest score comes first, except during a scan: then every list is a binary heap with the worst entry first.
+    """
 
     rows: Ints
     scores: Floats
@@ -64,6 +67,12 @@ class Filter(NamedTuple):
     """What divides the exact inner product of each."""
 
 
+def block_of(rows: Ints, vectors: Array) -> Block:
+    """Return a block of vectors that are in memory."""
+    vectors = compilable(vectors)
+    return Block(rows, vectors, norms(vectors), np.ones(len(rows), np.bool_))
+
+
 def empty_top_k(n_queries: int, k: int) -> TopK:
     """Return lists without documents."""
     return TopK(np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), -np.inf))
@@ -83,7 +92,8 @@ def top_k(blocks: Iterable[Block], queries: Floats, k: int, *, cosine: bool, flo
     cosine : bool
         Divide scores by the lengths of the documents.
     floor : array of shape (q,), optional
-        Documents that score less than this may be left out.
+        Documents that score less than this may be left out. It lets an engine that scans many shards pass on what it
+        learned from the first ones.
 
     Returns
     -------
@@ -101,7 +111,7 @@ def top_k(blocks: Iterable[Block], queries: Floats, k: int, *, cosine: bool, flo
     with _single_threaded_blas():
         for block in blocks:
             _add_block(queries, queries32, batch, block, filter_of(block, cosine), floor, found)
-    sort(found)
+    sort_heaps(found)
     return found
 
 
@@ -135,24 +145,25 @@ def merge(a: TopK, b: TopK) -> TopK:
     return TopK(np.take_along_axis(rows, best, axis=1), np.take_along_axis(scores, best, axis=1))
 
 
-def single(vectors: Array) -> Singles:
+def as_float32(vectors: Array) -> Singles:
     """Return vectors in float32; numbers out of its range become infinite."""
     with np.errstate(over="ignore"):
         return vectors.astype(np.float32, copy=False)
 
 
-def filter_of(block: Block, cosine: bool, more_error: float = 0.0) -> Filter:
+def filter_of(block: Block, cosine: bool, extra_error: float = 0.0) -> Filter:
     """Return the filter of a block. Products of very long or short vectors may leave the range of float32.
 
-    ``more_error`` is added to the relative error of float32 products.
+    ``extra_error`` is added to the relative error of float32 products.
     """
-    error = float32_error(block.vectors.shape[1]) + more_error
+    error = float32_error(block.vectors.shape[1]) + extra_error
     ordinary = (block.lengths > 1e-15) & (block.lengths < 1e15)
     length = np.where(ordinary, block.lengths, 1.0)
     scale = np.where(ordinary, 1.0 / length if cosine else 1.0, 0.0)
     bound = np.where(ordinary, error if cosine else error * length, np.inf)
     divisor = block.lengths if cosine else np.ones(len(length))
-    return Filter(single(block.vectors), scale.astype(np.float32), (1.001 * bound).astype(np.float32), divisor)
+    # The factor covers the rounding of the bound itself to float32.
+    return Filter(as_float32(block.vectors), scale.astype(np.float32), (1.001 * bound).astype(np.float32), divisor)
 
 
 @compiled(parallel=True)
@@ -239,7 +250,7 @@ def _replace_worst(found, i, size, score, row):
 
 
 @compiled()
-def sort(found):
+def sort_heaps(found):
     """Sort every heap in place, best first."""
     for i in range(len(found.rows)):
         _sort_heap(found, i)

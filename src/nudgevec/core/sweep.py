@@ -17,12 +17,12 @@ import numpy as np
 from numba import prange
 
 from nudgevec.arrays import Floats, Ints, Singles
-from nudgevec.core.candidates import Problem, first_candidates, grown, interval, prune
+from nudgevec.core.candidates import Problem, first_candidates, interval, prune
 from nudgevec.core.compiling import compiled
 from nudgevec.core.crossings import PIECES, TIE, divide
 from nudgevec.core.exact import compilable, dot, float32_error
 from nudgevec.core.paths import Paths
-from nudgevec.core.scan import Scorer, TopK, scorer, single
+from nudgevec.core.scan import Scorer, TopK, as_float32, scorer
 from nudgevec.labels import Labels
 from nudgevec.metrics import Metric
 
@@ -115,8 +115,8 @@ def metric_steps(
     """
     bits = quantum_bits(len(queries))
     problem = _problem(paths, labels, len(queries), metric, 2.0**bits)
-    score_start = score_with(single(problem.start / problem.divisor[:, None]))
-    score_direction = score_with(single(problem.direction))
+    score_start = score_with(as_float32(problem.start / problem.divisor[:, None]))
+    score_direction = score_with(as_float32(problem.direction))
     unmoved_scores = unmoved.scores if paths.rotates else unmoved.scores / paths.scale
     size, parts = max(1, BATCH_SCORES // max(1, len(paths))), []
     for begin in range(0, len(queries), size):
@@ -153,7 +153,7 @@ def _problem(paths: Paths, labels: Labels, n_queries: int, metric: Metric, quant
         error=np.append(error, 10 * TIE),
         rays=not paths.rotates,
         # Nothing changes beyond the last stop.
-        end=paths.last_stop or paths.end,
+        last_stop=paths.last_stop or paths.max_angle,
         first_label=np.searchsorted(labels.query, np.arange(n_queries + 1)),
         label_row=labels.row,
         label_mover=np.where(np.append(paths.rows, -1)[mover] == labels.row, mover, -1),
@@ -204,42 +204,44 @@ def sweep_query(problem, curves, query, leaf_size, phi, delta):
     """
     n, n_steps, at_zero = len(curves.s), np.int64(0), np.int64(0)
     # The intervals still to do. Each has candidates, a slice of ``candidates`` that two halves of an interval share,
-    # and ``ahead``, how many documents are ahead of all labels on it and not among the candidates.
+    # and the number of documents that are ahead of all labelled ones on it and not among the candidates.
     candidates = np.arange(2 * n + 64)
-    lows, highs = np.zeros(DEPTH), np.full(DEPTH, problem.end)
-    starts, counts, aheads, depth = np.zeros(DEPTH, np.int64), np.full(DEPTH, n), np.zeros(DEPTH, np.int64), 1
+    lows, highs = np.zeros(DEPTH), np.full(DEPTH, problem.last_stop)
+    starts, counts, n_aheads, depth = np.zeros(DEPTH, np.int64), np.full(DEPTH, n), np.zeros(DEPTH, np.int64), 1
     while depth:
         depth -= 1
         low, high, start, count = lows[depth], highs[depth], starts[depth], counts[depth]
-        own = start + count
-        candidates, span = grown(candidates, own + count), interval(low, high)
-        kept, ahead = prune(problem, curves, candidates[start:own], span, aheads[depth], candidates[own : own + count])
-        if kept == 0:
+        end = start + count
+        candidates, span = _grown(candidates, end + count), interval(low, high)
+        n_kept, n_ahead = prune(
+            problem, curves, candidates[start:end], span, n_aheads[depth], candidates[end : end + count]
+        )
+        if n_kept == 0:
             continue
-        left, middle = candidates[own : own + kept], low + BISECTION * (high - low)
-        if kept > leaf_size and high - low > NARROW and depth + 2 < DEPTH:
+        kept, middle = candidates[end : end + n_kept], low + BISECTION * (high - low)
+        if n_kept > leaf_size and high - low > NARROW and depth + 2 < DEPTH:
             # Bisecting may not help, for example with many equal documents. Then few are pruned at a single angle, too.
-            if 4 * kept <= 3 * count or 2 * _count_at(problem, curves, left, middle, ahead) <= kept:
+            if 4 * n_kept <= 3 * count or 2 * _count_at(problem, curves, kept, middle, n_ahead) <= n_kept:
                 lows[depth], highs[depth], lows[depth + 1], highs[depth + 1] = middle, high, low, middle
                 for half in range(depth, depth + 2):
-                    starts[half], counts[half], aheads[half] = own, kept, ahead
+                    starts[half], counts[half], n_aheads[half] = end, n_kept, n_ahead
                 depth += 2
                 continue
-            # Bounds are those of the single angle now.
-            kept, ahead = prune(problem, curves, left.copy(), span, ahead, left)
-            left = left[:kept]
-        _score_exactly(problem, curves, left, query)
-        n_steps, value = _walk(problem, curves, left, ahead, span, phi, delta, n_steps)
+            # The bounds are those of the single angle now: restore those of the interval.
+            n_kept, n_ahead = prune(problem, curves, kept.copy(), span, n_ahead, kept)
+            kept = kept[:n_kept]
+        _score_exactly(problem, curves, kept, query)
+        n_steps, value = _walk(problem, curves, kept, n_ahead, span, phi, delta, n_steps)
         if low == 0.0:
             at_zero = value
     return n_steps, at_zero
 
 
 @compiled()
-def _count_at(problem, curves, candidates, phi, ahead):
+def _count_at(problem, curves, candidates, phi, n_ahead):
     """Return how many candidates can matter at a single angle."""
-    kept, _ = prune(problem, curves, candidates, interval(phi, phi), ahead, np.empty(len(candidates), np.int64))
-    return kept
+    count, _ = prune(problem, curves, candidates, interval(phi, phi), n_ahead, np.empty(len(candidates), np.int64))
+    return count
 
 
 @compiled()
@@ -247,20 +249,20 @@ def _score_exactly(problem, curves, candidates, query):
     """Replace float32 scores by exact ones."""
     for c in candidates:
         if not curves.exact[c]:
-            j = curves.path[c]
+            j = curves.mover[c]
             curves.s[c] = dot(query, problem.start[j]) / problem.divisor[j]
             curves.z[c] = dot(query, problem.direction[j])
             curves.exact[c] = True
 
 
 @compiled()
-def _walk(problem, curves, leaf, ahead, span, phi, delta, n_steps):
+def _walk(problem, curves, leaf, n_ahead, span, phi, delta, n_steps):
     """Write the changes of the metric within a leaf into ``phi`` and ``delta``, from index ``n_steps`` on.
 
-    ``ahead`` documents that are not in the leaf are ahead of all labels. Returns the new number of steps, and the value
-    where the leaf begins.
+    ``n_ahead`` documents that are not in the leaf are ahead of all labelled ones. Returns the new number of steps, and
+    the value where the leaf begins.
     """
-    rank = np.full(len(leaf), 1 + ahead)
+    rank = np.full(len(leaf), 1 + n_ahead)
     angle, event_label, change, n_events = _rank_events(problem, curves, leaf, span, rank)
     # How many labels have each rank up to k + 1; ranks beyond are all the same.
     last = problem.k + 1
@@ -301,13 +303,13 @@ def _rank_events(problem, curves, leaf, span, rank):
     Adds to ``rank`` the number of documents of the leaf that are ahead of each label where the interval begins.
     """
     angle, label, change, n = np.empty(64), np.empty(64, np.int64), np.empty(64, np.int64), np.int64(0)
-    begins, ahead = np.empty(PIECES), np.empty(PIECES, np.bool_)
+    begins, is_ahead = np.empty(PIECES), np.empty(PIECES, np.bool_)
     for i in range(len(leaf)):
         y = leaf[i]
         if curves.label[y] < 0:
             continue
         most = n + PIECES * len(leaf)
-        angle, label, change = grown(angle, most), grown(label, most), grown(change, most)
+        angle, label, change = _grown(angle, most), _grown(label, most), _grown(change, most)
         for j in leaf:
             # The bounds include the error bounds, and so ties: where they are apart, the order is certain.
             if j == y or curves.upper[j] < curves.lower[y]:
@@ -315,11 +317,11 @@ def _rank_events(problem, curves, leaf, span, rank):
             if curves.lower[j] > curves.upper[y]:
                 rank[i] += 1
                 continue
-            pieces = divide(problem, curves, j, y, span, begins, ahead)
-            rank[i] += ahead[0]
+            pieces = divide(problem, curves, j, y, span, begins, is_ahead)
+            rank[i] += is_ahead[0]
             for piece in range(1, pieces):
-                if ahead[piece] != ahead[piece - 1]:
-                    angle[n], label[n], change[n] = begins[piece], i, 1 if ahead[piece] else -1
+                if is_ahead[piece] != is_ahead[piece - 1]:
+                    angle[n], label[n], change[n] = begins[piece], i, 1 if is_ahead[piece] else -1
                     n += 1
     _sort_by_angle(angle, label, change, n)
     return angle, label, change, n
@@ -352,3 +354,17 @@ def _best(problem, at_rank):
         if at_rank[rank]:
             return _quanta(problem, 0, rank)
     return np.int64(0)
+
+
+@compiled()
+def _grown(array, size):
+    """Return the array, or a copy with at least this size.
+
+    Arrays start small: on some machines fresh memory takes longer than the work that is done in it.
+    """
+    if size <= len(array):
+        return array
+    larger = np.empty(max(size, 2 * len(array)), array.dtype)
+    for i in range(len(array)):
+        larger[i] = array[i]
+    return larger

@@ -29,11 +29,11 @@ class Reader:
             documents = ArrayCorpus(documents)
         self.corpus: Corpus = documents
         self.all_ids = self.corpus.ids
-        self.rows = len(self.all_ids)
+        self.n_rows = len(self.all_ids)
         self.dim = int(self.corpus.dim)
-        if self.rows == 0 or self.dim == 0:
-            raise VectorError(f"the corpus is empty: {self.rows} documents of {self.dim} dimensions")
-        self.has_ids = not (isinstance(self.all_ids, range) and self.all_ids == range(self.rows))
+        if self.n_rows == 0 or self.dim == 0:
+            raise VectorError(f"the corpus is empty: {self.n_rows} documents of {self.dim} dimensions")
+        self.has_ids = not (isinstance(self.all_ids, range) and self.all_ids == range(self.n_rows))
         self._skipped: dict[int, Array] = {}
 
     def ids(self, rows: Ints) -> list[Hashable]:
@@ -44,7 +44,7 @@ class Reader:
         return [key.item() if isinstance(key, np.generic) else key for key in ids]
 
     def name(self, row: int) -> str:
-        """Return how to call a row in a message."""
+        """Return what to call a row in a message."""
         return f"row {row}" if not self.has_ids else f"row {row} (id {self.all_ids[row]!r})"
 
     def locate(self, wanted: Sequence[Hashable]) -> Ints:
@@ -76,11 +76,11 @@ class Reader:
 
     def _checked_rows(self, wanted: Sequence[Any]) -> Ints:
         for key in wanted:
-            if not isinstance(key, (int, np.integer)) or isinstance(key, bool) or not 0 <= key < self.rows:
+            if not isinstance(key, (int, np.integer)) or isinstance(key, bool) or not 0 <= key < self.n_rows:
                 hint = "; grades go into a dict {row: grade}" if isinstance(key, tuple) else ""
                 raise LabelError(
-                    f"label {key!r} is not a row of the {self.rows} documents "
-                    f"(rows are whole numbers from 0 to {self.rows - 1}){hint}"
+                    f"label {key!r} is not a row of the {self.n_rows} documents "
+                    f"(rows are whole numbers from 0 to {self.n_rows - 1}){hint}"
                 )
         return np.fromiter(wanted, np.int64, len(wanted))
 
@@ -114,8 +114,8 @@ class Reader:
                 raise VectorError(f"the corpus streams its documents in another order than its ids, from row {first}")
             yield first, vectors
             first += len(ids)
-        if first != self.rows:
-            raise VectorError(f"the corpus has {self.rows} ids but streamed {first} documents")
+        if first != self.n_rows:
+            raise VectorError(f"the corpus has {self.n_rows} ids but streamed {first} documents")
 
     def blocks(self, skip: Ints | None = None, *, cosine: bool) -> Iterator[Block]:
         """Yield all documents as the scan takes them, checked.
@@ -130,7 +130,7 @@ class Reader:
         skip = np.empty(0, np.int64) if skip is None else skip
         remember = not getattr(self.corpus, "random_access", False)
         self._skipped = {}
-        with progress.bar("scanning documents", self.rows) as bar:
+        with progress.bar("scanning documents", self.n_rows) as bar:
             yield from self._checked_blocks(skip, remember, cosine, bar)
 
     def _checked_blocks(self, skip: Ints, remember: bool, cosine: bool, bar: Any) -> Iterator[Block]:

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import Any, Protocol, runtime_checkable
 
-from nudgevec.arrays import Floats, Singles
-from nudgevec.core.scan import Block, Scorer, TopK
+from nudgevec.arrays import Array, Floats, Ints, Singles
+from nudgevec.core.scan import Block, Scorer, TopK, block_of, merge
 from nudgevec.errors import OptionError
 from nudgevec.registry import Registry
 
@@ -65,6 +65,13 @@ def pick(engine: str | Engine, work: float) -> Engine:
         engine = "torch" if _gpu_pays(work) else "cpu"
     made: Engine = ENGINES[engine]()
     return made
+
+
+def with_rows(found: TopK, rows: Ints, vectors: Array, queries: Floats, engine: Engine, *, cosine: bool) -> TopK:
+    """Return the best of what a scan has found and some more documents."""
+    if len(rows) == 0:
+        return found
+    return merge(found, engine.top_k([block_of(rows, vectors)], queries, found.rows.shape[1], cosine=cosine))
 
 
 def _gpu_pays(work: float) -> bool:

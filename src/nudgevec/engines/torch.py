@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nudgevec.arrays import Array, Floats, Ints, Singles
-from nudgevec.core.scan import Block, Filter, Scorer, TopK, add_pairs, empty_top_k, filter_of, single, sort
+from nudgevec.core.scan import Block, Filter, Scorer, TopK, add_pairs, as_float32, empty_top_k, filter_of, sort_heaps
 from nudgevec.errors import MissingExtraError
 
 # The width of the matrices is a multiple of this, which tensor cores need to work on them.
@@ -87,13 +87,13 @@ class TorchEngine:
         if k == 0 or len(queries) == 0:
             return found
         floor = np.full(len(queries), -np.inf) if floor is None else floor
-        queries32 = self._bounded(self._put(single(queries)), self._torch.ones(len(queries), device=self.device))
+        queries32 = self._bounded(self._put(as_float32(queries)), self._torch.ones(len(queries), device=self.device))
         rows = self.block_rows or max(256, self._products // len(queries))
         with self._precision(tf32=True):
             for part in self._copied(_parts(blocks, rows), cosine):
                 first, position = self._candidates(queries32, part, k, np.maximum(floor, found.scores[:, 0]))
                 add_pairs(queries, part.block, part.filtered, first, position, floor, found)
-        sort(found)
+        sort_heaps(found)
         return found
 
     def _copied(self, blocks: Iterator[Block], cosine: bool) -> Iterator[_OnDevice]:

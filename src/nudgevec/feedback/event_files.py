@@ -45,7 +45,7 @@ def read_events(
 ) -> Iterator[Event]:
     """Read the events of a file.
 
-    Equal lines are told apart by their count, which is added to their time in microseconds, so that two equal clicks
+    Equal lines are distinguished by their count, which is added to their time in microseconds, so that two equal clicks
     count twice while a file that is imported twice changes nothing.
 
     Parameters

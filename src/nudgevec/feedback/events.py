@@ -12,21 +12,21 @@ from typing import Any
 from nudgevec.errors import InputError, LabelError
 from nudgevec.feedback.event_files import read_events
 from nudgevec.feedback.log import LabelLog
-from nudgevec.stores import Address, is_store
+from nudgevec.stores import Address, Store, is_store
 from nudgevec.text.collection import Collection, Items, make_collection
 from nudgevec.text.readers import read_documents
 
 _SQLITE = b"SQLite format 3\0"
 
 
-def read_labelled_documents(data: str, log: Path, **options: Any) -> Collection:
+def read_labelled_documents(data: str | Store, log: Path | LabelLog, **options: Any) -> Collection:
     """Read documents, with queries and labels from a label log or a file of events.
 
     Parameters
     ----------
-    data : str
+    data : str or Store
         Whatever ``nudgevec.text.readers.read_documents`` reads.
-    log : Path
+    log : Path or LabelLog
         A label log, or a file of events; see ``read_events``.
     **options
         Options of ``LabelLog.labels``.
@@ -34,17 +34,21 @@ def read_labelled_documents(data: str, log: Path, **options: Any) -> Collection:
     with open_labels(log) as opened:
         labels, spellings = opened.labels(**options), opened.spellings()
     ids = list(dict.fromkeys(query for split_qrels in labels.values() for query in split_qrels))
+    path = log.path if isinstance(log, LabelLog) else log
     if not ids:
-        raise LabelError(f"{log} contains no labels")
+        raise LabelError(f"{path} contains no labels")
     queries = Items(ids, [spellings[query] for query in ids])
     name, source = _name_and_source(data)
     collection = make_collection(name, read_documents(data), queries, labels, source)
-    return replace(collection, label_log={"labels": str(log), **options})
+    return replace(collection, label_log={"labels": str(path), **options})
 
 
 @contextmanager
-def open_labels(path: Path) -> Iterator[LabelLog]:
-    """Open a label log that exists; a file of events is imported into a temporary one."""
+def open_labels(path: Path | LabelLog) -> Iterator[LabelLog]:
+    """Open a label log that exists; a file of events is imported into a temporary one, and an open log stays open."""
+    if isinstance(path, LabelLog):
+        yield path
+        return
     if not path.is_file():
         raise InputError(f"no label log at {path}")
     with path.open("rb") as file:
@@ -58,10 +62,10 @@ def open_labels(path: Path) -> Iterator[LabelLog]:
         yield log
 
 
-def _name_and_source(data: str) -> tuple[str, Path | str]:
+def _name_and_source(data: str | Store) -> tuple[str, Path | str]:
     """Return the name of a collection, and where it is without a password."""
-    if not is_store(data):
+    if isinstance(data, str) and not is_store(data):
         path = Path(data)
         return path.resolve().name, path
-    address = Address.parse(data)
+    address = data.address if isinstance(data, Store) else Address.parse(data)
     return address.collection or Path(address.path).stem, str(address)

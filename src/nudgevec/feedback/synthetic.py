@@ -227,7 +227,7 @@ def _round_trip(
     if len(non_zero) == 0:
         return []
     queries = scaled_queries(vectors[non_zero])
-    engine = pick("auto", float(len(non_zero)) * reader.rows * reader.dim)
-    best = engine.top_k(reader.blocks(cosine=True), queries, min(top, reader.rows), cosine=True)
+    engine = pick("auto", float(len(non_zero)) * reader.n_rows * reader.dim)
+    best = engine.top_k(reader.blocks(cosine=True), queries, min(top, reader.n_rows), cosine=True)
     retrieved = rows[best.rows]
     return [pairs[i] for i, found in zip(non_zero.tolist(), retrieved, strict=True) if pairs[i][0] in found]

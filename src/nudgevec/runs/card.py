@@ -16,7 +16,7 @@ def summary(facts: dict[str, Any]) -> list[str]:
     n_train, n_validation = (
         counts[f"{split}_queries"] - counts[f"{split}_queries_without_labels"] for split in ("train", "validation")
     )
-    n_test, n_trained = counts["test_queries"], counts["test_queries_with_an_answer_in_training"]
+    n_test, n_trained = counts["test_queries"], counts["test_queries_with_documents_in_training"]
     return [
         f"{facts['data']['name']}: {counts['documents']:,} documents; {n_train:,} training, {n_validation:,} "
         f"validation and {n_test:,} test queries.",
@@ -54,7 +54,7 @@ def _advice(facts: dict[str, Any]) -> Iterator[str]:
     n_train, n_validation = (
         counts[f"{split}_queries"] - counts[f"{split}_queries_without_labels"] for split in ("train", "validation")
     )
-    n_shared = counts["validation_queries_with_an_answer_in_training"]
+    n_shared = counts["validation_queries_with_documents_in_training"]
     if facts["gamma_is_given"]:
         yield "The validation queries were not used: without --gamma, they show which step gains most."
     elif needed is None:
@@ -107,8 +107,9 @@ def run_card(facts: dict[str, Any]) -> str:
 | fingerprint of the moved rows | `{facts["fingerprints"]["moved"]}` |
 | created | {facts["created"]}, {versions} |
 
-`patch.safetensors` holds the moved rows before and after, `run.json` all figures, `queries.jsonl` every test query and
-`documents.jsonl` every moved document. `nudgevec inspect` shows them.
+`patch.safetensors` holds the moved rows before and after, `run.json` all figures, `queries.jsonl` every test query,
+`documents.jsonl` every moved document, and `query_curves.safetensors` the metric of every query at every gamma.
+`nudgevec inspect` shows them.
 """
 
 

@@ -121,7 +121,7 @@ class SavedRun:
     def query_curves(self) -> dict[str, tuple[list[str], QueryCurves]]:
         """Return the ids of the validation and of the test queries, each with their metric as a function of gamma.
 
-        Validation queries are missing where gamma was not chosen on them.
+        Validation queries are missing where gamma was not chosen on them, test queries after the method M+N.
         """
         with self._malformed("query_curves.safetensors") as path, safe_open(path, framework="numpy") as file:
             ids = json.loads(file.metadata()["ids"])
@@ -132,7 +132,7 @@ class SavedRun:
 
     def queries(self) -> list[dict[str, Any]]:
         """Return every test query before and after."""
-        return self._records("queries.jsonl", {**_RECORD, "before": float, "after": float, "answers": dict})
+        return self._records("queries.jsonl", {**_RECORD, "before": float, "after": float, "labels": dict})
 
     def documents(self) -> list[dict[str, Any]]:
         """Return every moved document."""
@@ -234,7 +234,9 @@ def _check_target(target: Path, overwrite: bool) -> None:
 
 def _save_query_curves(path: Path, run: Run) -> None:
     test = run.data.queries[TEST]
-    curves = {TEST: ([test.ids[number] for number in run.test.before.query.tolist()], run.test.query_curves)}
+    curves = {}
+    if run.test.query_curves is not None:
+        curves[TEST] = [test.ids[number] for number in run.test.before.query.tolist()], run.test.query_curves
     if run.tuner.query_curves_ is not None:
         validation = run.data.queries[VALIDATION]
         relevant = [any(grade > 0 for grade in labels.values()) for labels in validation.labels]
@@ -259,7 +261,7 @@ def _query_records(run: Run) -> list[dict[str, Any]]:
             "text": texts.get(queries.ids[number]),
             "before": float(old),
             "after": float(new),
-            "answers": queries.labels[number],
+            "labels": queries.labels[number],
         }
         for number, old, new in zip(run.test.before.query.tolist(), before, after, strict=True)
     ]

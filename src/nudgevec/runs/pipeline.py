@@ -21,6 +21,7 @@ import numpy as np
 import nudgevec
 from nudgevec.arrays import Array
 from nudgevec.corpus import ArrayCorpus, Corpus
+from nudgevec.engines import Engine
 from nudgevec.errors import LabelError, NudgeWarning, OptionError, VectorError
 from nudgevec.evaluation import Evaluation, compare_all
 from nudgevec.metrics import Metric
@@ -145,35 +146,35 @@ class Run:
         """The ids of the documents with training labels."""
         return {key for labels in self.data.queries[TRAIN].labels for key in labels}
 
-    def _answers(self, split: str) -> list[list[Hashable]]:
+    def _relevant(self, split: str) -> list[list[Hashable]]:
         """Return the ids of the relevant documents of every query of a split that has any."""
-        answers = ([key for key, grade in labels.items() if grade > 0] for labels in self.data.queries[split].labels)
-        return [keys for keys in answers if keys]
+        relevant = ([key for key, grade in labels.items() if grade > 0] for labels in self.data.queries[split].labels)
+        return [keys for keys in relevant if keys]
 
     def _queries_needed(self) -> int | None:
         """Return how many validation queries would show the gain that was seen on them, if this can be estimated."""
         choice = self.tuner.choice_
-        n_queries = len(self._answers(VALIDATION))
+        n_queries = len(self._relevant(VALIDATION))
         return None if choice is None else choice.queries_needed(n_queries, self.tuner.guard)
 
     def _wanted_documents(self) -> list[Hashable]:
         """Return the ids of the documents without training labels that most validation queries ask for."""
-        asked = Counter(key for keys in self._answers(VALIDATION) for key in keys if key not in self._trained)
+        asked = Counter(key for keys in self._relevant(VALIDATION) for key in keys if key not in self._trained)
         return [key for key, _ in asked.most_common(_N_SUGGESTIONS)]
 
     def _counts(self) -> dict[str, int]:
         data, test = self.data, self.data.queries[TEST]
-        answers = {split: self._answers(split) for split in (VALIDATION, TEST)}
+        relevant = {split: self._relevant(split) for split in (VALIDATION, TEST)}
         shared = {
-            f"{split}_queries_with_an_answer_in_training": sum(not self._trained.isdisjoint(keys) for keys in lists)
-            for split, lists in answers.items()
+            f"{split}_queries_with_documents_in_training": sum(not self._trained.isdisjoint(keys) for keys in lists)
+            for split, lists in relevant.items()
         }
         return {
             **self.patch.counts,
-            "test_queries": len(answers[TEST]),
-            "test_queries_without_answers": len(test.ids) - len(answers[TEST]),
+            "test_queries": len(relevant[TEST]),
+            "test_queries_without_labels": len(test.ids) - len(relevant[TEST]),
             **shared,
-            "judgements_left_out": data.collection.n_dropped_labels,
+            "labels_left_out": data.collection.n_dropped_labels,
             "documents_left_out": data.n_dropped["documents"],
             "queries_left_out": data.n_dropped["queries"],
         }
@@ -244,7 +245,7 @@ def make_tuner(
     gamma: float | None = None,
     guard: float = 1.0,
     refit: bool = False,
-    engine: str = "auto",
+    engine: str | Engine = "auto",
 ) -> Tuner:
     """Return a tuner by the name of its method; without a gamma, it has the default of its method.
 

@@ -6,19 +6,21 @@ import os
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from nudgevec.errors import OptionError, VectorError
+from nudgevec.engines import Engine
+from nudgevec.errors import InputError, OptionError, VectorError
 from nudgevec.feedback.events import read_labelled_documents
+from nudgevec.feedback.log import LabelLog
 from nudgevec.runs import folder
 from nudgevec.runs.pipeline import Prepared, Run, fit, make_tuner, prepare
 from nudgevec.runs.same_model import model_mismatch
-from nudgevec.stores import is_store
+from nudgevec.stores import Store, is_store
 from nudgevec.text import readers
 
 
 def tune(
-    data: str | os.PathLike[str],
+    data: str | os.PathLike[str] | Store,
     *,
-    labels: str | os.PathLike[str] | None = None,
+    labels: str | os.PathLike[str] | LabelLog | None = None,
     embedder: str | None = None,
     method: str = "N",
     metric: str = "ndcg@10",
@@ -33,16 +35,16 @@ def tune(
     gamma: float | None = None,
     guard: float = 1.0,
     refit: bool = False,
-    engine: str = "auto",
+    engine: str | Engine = "auto",
     check_embedder: bool = True,
 ) -> Run:
     """Tune a collection and measure the result on queries it never saw, as ``nudgevec tune`` does.
 
     Parameters
     ----------
-    data : str or path
-        A folder or file in a known layout (BEIR, vectors, Hugging Face, LlamaIndex), or the url of a vector store.
-    labels : path, optional
+    data : str, path or Store
+        A folder or file in a known layout (BEIR, vectors, Hugging Face, LlamaIndex), or a vector store or its url.
+    labels : path or LabelLog, optional
         A label log, or a file of events, with the queries and labels of documents that have none themselves.
     embedder : str, optional
         What turns texts into vectors: ``"static"`` (the default), ``"st:NAME"``, ``"openai:NAME"`` or
@@ -69,7 +71,7 @@ def tune(
         Standard deviations of chance that the gain on the validation queries must exceed.
     refit : bool
         Once gamma is chosen, move the documents with the validation labels too.
-    engine : str
+    engine : str or Engine
         Where products run.
     check_embedder : bool
         Refuse queries and documents that seem to be embedded with different models.
@@ -108,8 +110,7 @@ def tune(
     if out is not None:
         if not os.fspath(out):
             raise OptionError("out (--out) needs the name of a folder")
-        inputs = [path for path in (data, labels) if path is not None and not is_store(os.fspath(path))]
-        claim = folder.claim(Path(out), overwrite, inputs)
+        claim = folder.claim(Path(out), overwrite, _input_files(data, labels))
     with claim:
         prepared = read_and_prepare(
             data,
@@ -132,9 +133,9 @@ def tune(
 
 
 def read_and_prepare(
-    data: str | os.PathLike[str],
+    data: str | os.PathLike[str] | Store,
     *,
-    labels: str | os.PathLike[str] | None = None,
+    labels: str | os.PathLike[str] | LabelLog | None = None,
     embedder: str | None = None,
     half_life: float | None = None,
     cap: float | None = None,
@@ -147,8 +148,20 @@ def read_and_prepare(
     if labels is None and (half_life is not None or cap is not None):
         raise OptionError("a half-life and a cap need a label log: pass labels= (--labels)")
     if labels is None:
+        if isinstance(data, Store):
+            raise InputError(f"{data.url} is a store and has no labels: pass a label log with labels=")
         collection = readers.read(data)
     else:
-        collection = read_labelled_documents(os.fspath(data), Path(labels), half_life=half_life, cap=cap, seed=seed)
+        source = data if isinstance(data, Store) else os.fspath(data)
+        log = labels if isinstance(labels, LabelLog) else Path(labels)
+        collection = read_labelled_documents(source, log, half_life=half_life, cap=cap, seed=seed)
     prefixes = (document_prefix, query_prefix)
     return prepare(collection, embedder, seed=seed, use_given_split=not resplit, prefixes=prefixes)
+
+
+def _input_files(data: str | os.PathLike[str] | Store, labels: str | os.PathLike[str] | LabelLog | None) -> list[str]:
+    """Return the files and folders that a run reads."""
+    paths = [] if isinstance(data, Store) else [os.fspath(data)]
+    if labels is not None:
+        paths.append(os.fspath(labels.path if isinstance(labels, LabelLog) else labels))
+    return [path for path in paths if not is_store(path)]

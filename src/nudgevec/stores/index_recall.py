@@ -109,7 +109,7 @@ def evaluate_index(
     used, relevant = found.relevant()
     if len(used) == 0:
         raise LabelError("queries: none of them has a relevant label; there is nothing to measure")
-    k = max(metric.limited(reader.rows).k for metric in wanted)
+    k = max(metric.limited(reader.n_rows).k for metric in wanted)
     row_of = {key: row for row, key in enumerate(store.ids)}
     rows = np.full((len(used), k), -1)
     with progress.bar("searching the store", len(used)) as bar:

@@ -230,7 +230,7 @@ class LanceStore(Store):
         return draft_folder(self.folder / f".{self.name}.nudgevec-draft")
 
     def _find_ledger(self) -> str | None:
-        """Return the name of the ledger, which is told from tables of others by its metadata."""
+        """Return the name of the ledger; its metadata distinguishes it from tables of others."""
         pattern = re.compile(re.escape(self.name) + "__nudgevec_[0-9a-f]{12}")
         for name in filter(pattern.fullmatch, self._table_names()):
             if _LEDGER_KEY in (self.client.open_table(name).schema.metadata or {}):

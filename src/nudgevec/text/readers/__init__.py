@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from nudgevec.errors import InputError
-from nudgevec.stores import Address, is_store, open_store
+from nudgevec.stores import Address, Store, is_store, open_store
 from nudgevec.text.collection import Collection, Items
 
 _LAYOUTS = (
@@ -71,14 +71,14 @@ def read(path: str | os.PathLike[str]) -> Collection:
     raise InputError(f"{path} contains {contents}; expected {_LAYOUTS}; a folder of texts needs --labels")
 
 
-def read_documents(path: str | os.PathLike[str]) -> Items:
+def read_documents(path: str | os.PathLike[str] | Store) -> Items:
     """Read documents without queries and labels.
 
     Parameters
     ----------
-    path : str or path
+    path : str, path or Store
         A file or folder in a layout that ``read`` knows, where only documents are needed; a folder of text files
-        (.txt, .md, .rst, .html); or the URL of a vector store. Vectors of a store are those before the applied patch.
+        (.txt, .md, .rst, .html); or a vector store or its URL. Vectors of a store are those before the applied patch.
 
     Returns
     -------
@@ -99,8 +99,8 @@ def read_documents(path: str | os.PathLike[str]) -> Items:
     >>> documents.ids, documents.texts
     (['reset.txt'], ['How to reset a password'])
     """
-    if isinstance(path, str) and is_store(path):
-        store = open_store(path)
+    if isinstance(path, Store) or (isinstance(path, str) and is_store(path)):
+        store = path if isinstance(path, Store) else open_store(path)
         return Items([str(key) for key in store.ids], vectors=store.original(), store=store)
     path = Path(path)
     if not path.exists():
