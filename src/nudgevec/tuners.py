@@ -80,7 +80,8 @@ class Tuner(Estimator, ABC):
         ----------
         documents : array of shape (n, d), or Corpus
             Document vectors in float16, float32 or float64, in memory or memory-mapped; or a corpus with ids. They are
-            not changed. One pass over them finds what validation and test queries need.
+            not changed. One pass over them finds what validation and test queries need. Test queries need another one
+            where equal documents are tied for the last place of a ranking, and another one with ``NudgeMN``.
         train : (query vectors, labels)
             Labels have one entry per query: a list of rows (ids where the corpus has ids), a dict row -> grade, or a
             single row; or they are a matrix of grades of shape (queries, documents). Negative grades push documents

@@ -3,7 +3,9 @@
 ``patch.safetensors`` holds the moved rows, ``run.json`` all figures, ``README.md`` the run card, ``queries.jsonl``
 every test query before and after, ``queries.safetensors`` the vectors of some test queries (to check the search of a
 store), ``documents.jsonl`` every moved document, and ``query_curves.safetensors`` the metric of every validation and
-test query as a step function of gamma. All of these files are replaced, or none; other files in the folder stay.
+test query as a step function of gamma. The curves count a tie against the label, while the figures in ``run.json`` and
+``queries.jsonl`` rank equal scores by id as trec_eval does: they can differ where documents are duplicates. All of
+these files are replaced, or none; other files in the folder stay.
 """
 
 from __future__ import annotations
