@@ -365,6 +365,8 @@ class PatchedCorpus:
     def __init__(self, reader: Reader, rows: Ints, old: Array, new: Array) -> None:
         self._reader = reader
         self.ids, self.dim = reader.all_ids, reader.dim
+        # A store seen through a patch is compared as the store is.
+        self.similarity = getattr(reader.corpus, "similarity", None)
         order = np.argsort(rows)
         self._rows, self._old, self._new = rows[order], old[order], new[order]
         self._index = {self.ids[row]: index for index, row in enumerate(self._rows.tolist())}
