@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.arrays import Array, as_ids, as_matrix, rows_of, slices
+from nudgevec.arrays import Array, as_ids, as_list, as_matrix, rows_of, slices
 from nudgevec.errors import VectorError
 
 _BLOCK_BYTES = 32 << 20
@@ -42,9 +42,9 @@ class ArrayCorpus:
         self, vectors: npt.ArrayLike, ids: Sequence[Hashable] | None = None, block_rows: int | None = None
     ) -> None:
         self.vectors = as_matrix(vectors, "documents")
-        if ids is not None and len(ids) != len(self.vectors):
-            raise VectorError(f"{len(ids)} ids do not match {len(self.vectors)} document vectors")
         self.ids: Sequence[Hashable] = range(len(self.vectors)) if ids is None else as_ids(ids)
+        if len(self.ids) != len(self.vectors):
+            raise VectorError(f"{len(self.ids)} ids do not match {len(self.vectors)} document vectors")
         self._row_of: dict[Hashable, int] | None = None
         self.block_rows = block_rows or max(1, _BLOCK_BYTES // max(1, self.vectors.shape[1] * self.vectors.itemsize))
 
@@ -71,7 +71,7 @@ class ArrayCorpus:
             rows = rows_of(ids, len(self))
         else:
             self._row_of = self._row_of or {key: row for row, key in enumerate(self.ids)}
-            rows = np.array([self._row_of[key] for key in ids], dtype=np.int64)
+            rows = np.array([self._row_of[key] for key in as_list(ids)], dtype=np.int64)
         if _mapping_of(self.vectors) is None:
             return self.vectors[rows]
         taken = np.empty((len(rows), self.dim), self.vectors.dtype)
