@@ -297,7 +297,7 @@ def test_engines_of_other_packages():
         assert isinstance(pick("abacus", 0), Abacus)
         same(NudgeN(engine="abacus").fit(*learnable()[:3]), NudgeN(engine="cpu").fit(*learnable()[:3]))
     finally:
-        del ENGINES._entries["abacus"]
+        ENGINES.unregister("abacus")
 
 
 def test_little_work_stays_on_the_cpu():
