@@ -25,9 +25,21 @@ class ArrayCorpus:
     vectors : array_like of shape (n, d)
         float16, float32 or float64; a NumPy array (also memory-mapped), a tensor, nested lists, a data frame.
     ids : sequence, optional
-        One id per row. Without ids, documents are named by their rows.
+        One id per row: a list, array, tensor or column. Without ids, documents are named by their rows.
     block_rows : int, optional
         Rows per block; about 32 MB by default.
+
+    Attributes
+    ----------
+    vectors : array of shape (n, d)
+        The vectors, not copied if they were an array.
+    ids : sequence
+        The id of every document; a range without ids.
+
+    Raises
+    ------
+    VectorError
+        If the vectors are no matrix of floats, or there is another number of ids.
 
     Examples
     --------
@@ -50,6 +62,7 @@ class ArrayCorpus:
 
     @property
     def dim(self) -> int:
+        """The number of dimensions."""
         return int(self.vectors.shape[1])
 
     def __len__(self) -> int:
@@ -67,6 +80,23 @@ class ArrayCorpus:
         return f"ArrayCorpus({len(self)} documents of {self.dim} dimensions, {named})"
 
     def take(self, ids: Sequence[Hashable]) -> Array:
+        """Return a copy of the vectors of some documents.
+
+        Parameters
+        ----------
+        ids : sequence
+            Document ids, in any order, with or without repetitions.
+
+        Returns
+        -------
+        array of shape (len(ids), d)
+            One vector per id, in the order of ``ids``.
+
+        Raises
+        ------
+        KeyError, IndexError
+            If there is no document with one of the ids (without ids: no such row).
+        """
         if self.ids == range(len(self)):
             rows = rows_of(ids, len(self))
         else:
@@ -81,6 +111,15 @@ class ArrayCorpus:
         return taken
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
+        """Iterate over all documents in blocks.
+
+        Yields
+        ------
+        ids : sequence
+            Ids of the documents of a block.
+        vectors : array of shape (rows, d)
+            Their vectors, not copied.
+        """
         for begin in range(0, len(self), self.block_rows):
             end = begin + self.block_rows
             yield self.ids[begin:end], self.vectors[begin:end]
