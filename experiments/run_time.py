@@ -65,9 +65,7 @@ def measure(options: Options) -> None:
     seconds: dict[str, Any] = {}
     for name in options.data:
         seconds[name] = {}
-        for method in METHODS:
-            if method.startswith("PTFT") and not options.run_ptft:
-                continue
+        for method in timed_methods(options):
             run = load_or_run(options, name, model, method, options.seeds[0])
             assert run is not None
             seconds[name][method] = _times(options, name, model, method, run)
@@ -78,6 +76,11 @@ def measure(options: Options) -> None:
     machine += f", {torch.get_num_threads()} threads; torch {torch.__version__}, numpy {np.__version__}"
     path = options.cache / "run_time" / f"{'CPU' if options.device == 'cpu' else 'GPU'}.json"
     write_json(path, {"machine": machine, "model": model, "seconds": seconds})
+
+
+def timed_methods(options: Options) -> list[str]:
+    """Return the methods to time. PTFT runs in the cache may come from a GPU, and are not timed on a CPU."""
+    return [method for method in METHODS if options.run_ptft or not method.startswith("PTFT")]
 
 
 def _times(options: Options, name: str, model: str, method: str, run: dict[str, Any]) -> Times:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import collections_on_disk as disk
-from nudgevec import cli, open_store, tune
+from nudgevec import NudgeM, NudgeN, cli, evaluate, open_store, tune
 from nudgevec.engines.cpu import CpuEngine
 from nudgevec.errors import InputError
 from nudgevec.feedback.events import open_labels
@@ -106,6 +106,32 @@ def test_a_worse_index_gives_worse_figures(folder):
         found = evaluate_index(store, queries, labels, "success@1")["success@1"].mean
         expected = np.mean([store.search(query, 1) == label for query, label in zip(queries, labels, strict=True)])
     assert found == expected < 1
+
+
+@pytest.mark.parametrize(("kind", "default"), [("IndexFlatIP", "dot"), ("IndexFlatL2", "cosine")])
+def test_a_store_is_measured_by_its_own_similarity(tmp_path, kind, default):
+    """Also through a patch, applied or not."""
+    import faiss
+
+    random = np.random.default_rng(0)
+    vectors = (random.standard_normal((300, 8)) * random.uniform(0.1, 10, (300, 1))).astype(np.float32)
+    queries, labels = random.standard_normal((60, 8)), random.integers(0, 300, (60, 1)).tolist()
+    index = getattr(faiss, kind)(8)
+    index.add(vectors)
+    faiss.write_index(index, str(tmp_path / "docs.faiss"))
+    other = {"dot": "cosine", "cosine": "dot"}[default]
+    with open_store(f"faiss:{tmp_path}/docs.faiss") as store:
+        patch = (NudgeM if default == "dot" else NudgeN)(gamma=0.5).fit(store, (queries, labels)).patch_
+        for measured, same in ((store, vectors), (patch.over(store), patch.apply(vectors))):
+            means = [
+                evaluate(documents, queries, labels, "ndcg@10", similarity=similarity)["ndcg@10"].mean
+                for documents, similarity in ((measured, None), (same, default), (measured, other))
+            ]
+            assert means[0] == means[1] != means[2]
+        if default == "dot":
+            store.apply(patch)
+            original = evaluate(store.original(), queries, labels)
+            assert original["ndcg@10"].mean == evaluate(vectors, queries, labels, similarity="dot")["ndcg@10"].mean
 
 
 def test_tune_takes_open_stores_logs_and_engines(folder, monkeypatch):

@@ -8,6 +8,7 @@ import shutil
 import sys
 import tomllib
 import types
+from dataclasses import replace
 
 import corpora
 import hub
@@ -20,6 +21,7 @@ from methods.adapter import Adapter
 from methods.contrastive import batches, ranking_loss
 from methods.protocol import Problem, Ranking
 from methods.ptft import CANDIDATES, TokenizedTexts, candidates, load_model
+from runs import parse_options, random_split, run_path, write_json
 
 from nudgevec import NudgeM, evaluate
 
@@ -412,7 +414,7 @@ def folder(tmp_path, monkeypatch):
         text = text.replace("steps = 1000", "steps = 4").replace("tokens = 256", "tokens = 16")
         path.write_text(text)
         tomllib.loads(text)
-    monkeypatch.setattr(methods, "CONFIG", tmp_path / "config")
+    monkeypatch.setenv("NUDGEVEC_CONFIG", str(tmp_path / "config"))
     monkeypatch.setenv("NUDGEVEC_DATA", str(tmp_path / "data"))
     runs = importlib.import_module("runs")
     runs.load_normalized.cache_clear()
@@ -467,28 +469,32 @@ def test_kept_without_cached_times_is_refused(folder, command):
         importlib.import_module(command).main(["--kept", "--data", "toy", "--threads", "1", "--cache", str(folder)])
 
 
-def test_cached_ptft_runs_are_not_timed_on_a_cpu(folder, monkeypatch):
-    run_time, timed = importlib.import_module("run_time"), []
-    monkeypatch.setattr(run_time, "load_or_run", lambda *_: {})
-    monkeypatch.setattr(run_time, "_times", lambda *args: timed.append(args[3]) or {"fit": 1.0, "tuning": 300.0})
-    target = ["--cache", str(folder), "--target", str(folder)]
-    run_time.main(["--data", "toy", "--models", "MiniLM", "--threads", "1", *target])
+def test_ptft_is_not_timed_on_a_cpu(folder):
+    run_time = importlib.import_module("run_time")
+    arguments = ["--data", "toy", "--threads", "1", "--cache", str(folder), "--target", str(folder)]
+    options = parse_options(run_time.__doc__, arguments)
+    timed = run_time.timed_methods(options)
     assert timed == [method for method in run_time.METHODS if not method.startswith("PTFT")]
+    assert run_time.timed_methods(replace(options, run_ptft=True)) == list(run_time.METHODS)
+    seconds = {"toy": {method: {"fit": 1.0, "tuning": 300.0} for method in timed}}
+    write_json(folder / "run_time" / "CPU.json", {"machine": "none", "model": "MiniLM", "seconds": seconds})
+    run_time.main([*arguments, "--kept"])
     table = (folder / "run-time.md").read_text()
     assert "| Adapter | 1 (x 1), with tuning 300 (x 300) | 1 (x 1), with tuning 300 (x 300) |" in table
     assert "| PTFT | not run | not run |" in table
 
 
-def test_main_tables_state_where_a_method_was_not_run(folder, monkeypatch):
+def test_main_tables_state_where_a_method_was_not_run(folder):
     main_tables = importlib.import_module("main_tables")
     values = [0.0, 1.0, 0.5]
     run = {"tests": {"test": {"query": [0, 1, 2], "R@1": values, "R@10": values, "NDCG@10": values}}}
-
-    def load_or_run(_, name, model, method, *rest):
-        return None if method.startswith("PTFT") and name == "other" else run
-
-    monkeypatch.setattr(main_tables, "load_or_run", load_or_run)
-    main_tables.main(["--data", "toy,other", "--models", "MiniLM", "--threads", "1", "--target", str(folder)])
+    for name in ("toy", "other"):
+        for method, changed in main_tables.ROWS.values():
+            if name == "toy" or not method.startswith("PTFT"):
+                chosen = {**settings_of(method), **(changed or {})}
+                write_json(run_path(folder / "cache", name, "MiniLM", method, 0, chosen, random_split), run)
+    arguments = ["--data", "toy,other", "--models", "MiniLM", "--seeds", "0", "--threads", "1"]
+    main_tables.main([*arguments, "--cache", str(folder / "cache"), "--target", str(folder)])
     text = (folder / "main.md").read_text()
     assert "PTFT was run on toy; not on other" in text
     first, second, average = (part.split("###")[0] for part in text.split("### ")[1:4])

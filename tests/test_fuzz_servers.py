@@ -39,7 +39,6 @@ def server(monkeypatch):
     with Server(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        monkeypatch.setattr(http, "max_attempts", 1)
         monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}/v1")
         monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
         yield server
@@ -58,7 +57,7 @@ def response(body):
 
 def embed():
     """Embed the texts; what comes back must be vectors, or one of our errors without the key."""
-    vectors, problem = attempt(lambda: OpenAIEmbedder("model").embed(TEXTS))
+    vectors, problem = attempt(lambda: OpenAIEmbedder("model", limits=http.Limits(max_attempts=1)).embed(TEXTS))
     if problem is None:
         assert vectors.shape[0] == len(TEXTS)
         assert vectors.ndim == 2

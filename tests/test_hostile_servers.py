@@ -20,15 +20,16 @@ from nudgevec.errors import OptionError, RemoteError, VectorError
 from nudgevec.feedback import synthetic
 from nudgevec.text.embedders import make_embedder
 from nudgevec.text.embedders.cache import Cache
+from nudgevec.text.embedders.openai import OpenAIEmbedder
 
 KEY = "sk-s3cret/+key"
+QUICK = http.Limits(initial_delay=0.001)
 
 
 @pytest.fixture(autouse=True)
-def fast(tmp_path, monkeypatch):
+def environment(tmp_path, monkeypatch):
     monkeypatch.setenv("NUDGEVEC_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr(http, "initial_delay", 0.001)
 
 
 def row(index, vector=(1.0, 2.0)):
@@ -78,10 +79,9 @@ def test_any_answer_is_a_vector_or_one_line(monkeypatch):
     """Damaged answers, and good answers with one value of another type."""
     good = {"object": "list", "data": [row(0), row(1)], "model": "m"}
     now = [b""]
-    monkeypatch.setattr(http, "max_attempts", 1)
     with servers.answering(lambda head, body: [servers.response(now[0])]) as url:
         monkeypatch.setenv("OPENAI_BASE_URL", url)
-        model = make_embedder("openai:m")
+        model = OpenAIEmbedder("m", limits=QUICK._replace(max_attempts=1))
         for chance in cases(150):
             if chance.random() < 0.5:
                 now[0] = damaged(json.dumps(good).encode(), chance)
@@ -101,14 +101,13 @@ def test_any_answer_is_a_vector_or_one_line(monkeypatch):
             assert problem or (vectors.dtype == np.float32 and vectors.shape[0] == 2 and vectors.any(axis=1).all())
 
 
-def refused(url):
+def refused(url, **limits):
     with pytest.raises(RemoteError) as raised:
-        http.post_json(url, {})
+        http.post_json(url, {}, QUICK._replace(**limits))
     return str(raised.value)
 
 
-def test_too_large_answers_are_not_read_to_their_end(monkeypatch):
-    monkeypatch.setattr(http, "max_answer", 1 << 20)
+def test_too_large_answers_are_not_read_to_their_end():
     sent = []
 
     def endless(head, body):
@@ -118,16 +117,15 @@ def test_too_large_answers_are_not_read_to_their_end(monkeypatch):
             yield b" " * (1 << 16)
 
     with servers.answering(endless) as url:
-        assert refused(url) == f"{url} sent more than 1,048,576 bytes, which no answer to this request has"
+        problem = refused(url, max_answer=1 << 20)
+        assert problem == f"{url} sent more than 1,048,576 bytes, which no answer to this request has"
     # What fits into the buffers of the connection may have been sent as well.
     assert sum(sent) < 100 << 20
 
 
 @pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\n", b"", b"HTTP/1.1 404 No\r\n\r\n"])
-def test_a_dripping_answer_is_given_up(monkeypatch, start):
+def test_a_dripping_answer_is_given_up(start):
     """Each byte comes in time, the whole answer never."""
-    monkeypatch.setattr(http, "total_timeout", 0.5)
-    monkeypatch.setattr(http, "max_attempts", 2)
 
     def drip(head, body):
         yield start
@@ -136,7 +134,8 @@ def test_a_dripping_answer_is_given_up(monkeypatch, start):
             yield b"x"
 
     with servers.answering(drip) as url:
-        assert f"{url} did not answer in 2 attempts; the last error: TimeoutError: " in refused(url)
+        problem = refused(url, total_timeout=0.5, max_attempts=2)
+        assert f"{url} did not answer in 2 attempts; the last error: TimeoutError: " in problem
 
 
 @pytest.mark.parametrize(
@@ -148,11 +147,10 @@ def test_answers_that_are_not_json_are_one_line(answer):
 
 
 @pytest.mark.parametrize("header", ["nan", "inf", "-5", "soon", "1e999"])
-def test_odd_delays_are_not_waited_for(header, monkeypatch):
-    monkeypatch.setattr(http, "max_attempts", 2)
+def test_odd_delays_are_not_waited_for(header):
     answers = [servers.response(b"", "503 Busy", f"Retry-After: {header}\r\n"), servers.response(b"{}")]
     with servers.answering(lambda head, body: [answers.pop(0)]) as url:
-        assert http.post_json(url, {}) == {}
+        assert http.post_json(url, {}, QUICK._replace(max_attempts=2)) == {}
 
 
 PAD = "x" * 490
@@ -173,7 +171,7 @@ def test_a_key_that_a_server_repeats_is_masked(monkeypatch, where, caplog):
     with servers.answering(lambda head, body: [ECHOES[where]()]) as url:
         # A gateway may have the key in its path.
         monkeypatch.setenv("OPENAI_BASE_URL", f"{url}/{KEY}")
-        model = make_embedder("openai:m")
+        model = OpenAIEmbedder("m", limits=QUICK)
         with pytest.raises((RemoteError, VectorError)) as raised:
             model.embed(["a"])
     shown = f"{raised.value} {caplog.text} {model.name}"

@@ -59,11 +59,33 @@ def imported(path, *, everywhere=True):
     tree = ast.parse(path.read_text())
     nodes = ast.walk(tree) if everywhere else tree.body
     for node in nodes:
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("nudgevec"):
-            home = node.module.removeprefix("nudgevec").removeprefix(".")
-            for alias in node.names:
-                inner = f"{home}.{alias.name}".removeprefix(".")
-                yield inner if inner in NAMES else home
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            package, _, inner = name.partition(".")
+            if package == "nudgevec":
+                yield inner if inner in NAMES else inner.rpartition(".")[0]
+
+
+def test_imports_are_found_in_every_form(tmp_path):
+    lines = [
+        "import nudgevec",
+        "import numpy, nudgevec.core.scan as scan",
+        "from nudgevec import __version__, metrics",
+        "from nudgevec.core import exact",
+        "from nudgevec.core.paths import Paths",
+        "from nudgevec_other import x",
+        "def later():",
+        "    import nudgevec.cli",
+    ]
+    (tmp_path / "module.py").write_text("\n".join(lines))
+    found = ["", "core.scan", "", "metrics", "core.exact", "core.paths"]
+    assert list(imported(tmp_path / "module.py", everywhere=False)) == found
+    assert list(imported(tmp_path / "module.py")) == [*found, "cli"]
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if path not in OUTSIDE], ids=name_of)

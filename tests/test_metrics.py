@@ -165,6 +165,8 @@ def test_one_metric_may_be_a_string_in_any_case():
 def test_evaluate_names_bad_options():
     with pytest.raises(OptionError, match="similarity"):
         evaluate(np.eye(2), np.eye(2), [[0], [1]], similarity="euclid")
+    with pytest.raises(OptionError, match=r"not 'l2': vectors of equal length rank by 'cosine' .*evaluate_index"):
+        evaluate(np.eye(2), np.eye(2), [[0], [1]], similarity="l2")
     with pytest.raises(OptionError, match="at least one metric"):
         evaluate(np.eye(2), np.eye(2), [[0], [1]], [])
     with pytest.raises(VectorError, match="row 1 is all zeros"):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import os
 import re
 import subprocess
 import sys
+from functools import cached_property
+from types import FunctionType
 
 import pytest
 
@@ -25,6 +28,7 @@ def test_public_names():
         "Curve",
         "Engine",
         "Evaluation",
+        "Event",
         "LabelLog",
         "NudgeM",
         "NudgeMN",
@@ -32,8 +36,12 @@ def test_public_names():
         "NudgeNU",
         "ParquetCorpus",
         "Patch",
+        "PatchedCorpus",
+        "Prepared",
         "QueryCurves",
+        "QuerySet",
         "Run",
+        "SavedRun",
         "Score",
         "Status",
         "Store",
@@ -43,10 +51,51 @@ def test_public_names():
         "open_store",
         "tune",
     ]
-    assert all(getattr(nudgevec, name).__doc__ for name in nudgevec.__all__)
     assert sorted(errors.__all__) == sorted(
         name for name, thing in vars(errors).items() if isinstance(thing, type) and issubclass(thing, Exception)
     )
+
+
+def documented():
+    """Yield (name, object) of every public function, class, method and property of this package."""
+    for name in nudgevec.__all__:
+        thing = getattr(nudgevec, name)
+        yield name, thing
+        for attribute in dir(thing) if isinstance(thing, type) else ():
+            member = inspect.getattr_static(thing, attribute)
+            function = getattr(member, "fget", None) or getattr(member, "func", None) or member
+            is_callable = isinstance(member, (property, cached_property, classmethod, staticmethod, FunctionType))
+            if is_callable and not attribute.startswith("_") and function.__module__.startswith("nudgevec."):
+                yield f"{name}.{attribute}", getattr(thing, attribute)
+
+
+DOCUMENTED = dict(documented())
+
+
+def section(documentation, *titles):
+    """Return the first of some sections of a docstring, or None."""
+    for title in titles:
+        found = re.search(rf"^{title}\n-+\n(.*?)(?=^\w+\n---|\Z)", documentation, re.DOTALL | re.MULTILINE)
+        if found:
+            return found[1]
+    return None
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_public_names_are_documented(name):
+    """A summary; all parameters; and what is returned, if anything is."""
+    thing = DOCUMENTED[name]
+    documentation = inspect.getdoc(thing) or ""
+    assert documentation.split("\n\n")[0].rstrip().endswith((".", ":")), "no summary"
+    if isinstance(thing, (property, cached_property)) or getattr(thing, "_is_protocol", False):
+        return
+    signature = inspect.signature(thing)
+    titles = ("Parameters", "Attributes") if isinstance(thing, type) else ("Parameters",)
+    lines = [line for line in (section(documentation, *titles) or "").splitlines() if line[:1].strip()]
+    names = {name.strip("*") for line in lines for name in line.partition(" : ")[0].split(", ")}
+    assert set(signature.parameters) - {"self"} <= names
+    if not isinstance(thing, type) and signature.return_annotation not in (None, "None"):
+        assert section(documentation, "Returns", "Yields"), "no section about what is returned"
 
 
 def modules_loaded_by(code):

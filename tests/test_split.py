@@ -70,9 +70,7 @@ def test_too_few_to_split(tmp_path):
         split(collection)
 
 
-def test_large_splits_are_capped(tmp_path, monkeypatch):
-    monkeypatch.setattr("nudgevec.text.splits.MAX_QUERIES", {"validation": 5, "test": 7})
-    collection = readers.read(disk.beir(tmp_path))
-    parts = split(collection)
+def test_large_splits_are_capped(tmp_path):
+    parts = split(readers.read(disk.beir(tmp_path)), max_queries={"validation": 5, "test": 7})
     assert len(parts["validation"]) == 5
     assert len(parts["test"]) == 7

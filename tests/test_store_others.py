@@ -14,7 +14,6 @@ import collections_on_disk as disk
 from nudgevec import NudgeN, Patch, cli, open_store
 from nudgevec.errors import InputError, NudgeError, NudgeWarning, StoreError
 from nudgevec.stores import recall
-from nudgevec.stores.milvus_store import MilvusStore
 from real_stores import STORES, Faiss, Lance, Milvus, Postgres, Qdrant
 from test_stores import DIM, do, patch_for, same, vectors
 
@@ -224,14 +223,14 @@ def test_lancedb_rows_without_a_vector_and_ids_that_do_not_exist(tmp_path):
 
 
 @pytest.mark.parametrize("page", [1, 3, 1000])
-def test_milvus_keys_with_quotes_and_backslashes(page, tmp_path, monkeypatch):
-    monkeypatch.setattr(MilvusStore, "scan_size", page)
+def test_milvus_keys_with_quotes_and_backslashes(page, tmp_path):
     odd = ['a "quote"', '"', "it's", "back\\slash", "\\", '\\"', "\\n", "two\nlines", "a\ttab", "bell\x07", "ü", "😀"]
     ids = [*odd, '"] or id != "', *(f"plain {number}" for number in range(8))]
     store = Milvus(tmp_path)
     made = vectors(rows=len(ids))
     store.fill(made, ids)
     with open_store(store.url) as opened:
+        opened.scan_size = page
         assert sorted(opened.ids) == sorted(ids)
         assert np.array_equal(opened.take(ids), made)
         labels = [[key] for key in ids]

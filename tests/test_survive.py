@@ -425,7 +425,7 @@ def test_grade_matrices_of_every_library(problem):
     expected = NudgeN(guard=0).fit(documents, (train[0], grades), validation)
     for form in (pd.DataFrame(grades), torch.tensor(grades), torch.tensor(grades, dtype=torch.int64)):
         assert NudgeN(guard=0).fit(documents, (train[0], form), validation).gamma_ == expected.gamma_
-    for wrong in (grades[:, :-1], grades.T, pd.DataFrame(grades[:, 1:])):
+    for wrong in (grades[:, :-1], grades.T, pd.DataFrame(grades[:, 1:]), torch.tensor(grades[:, 1:]).to_sparse()):
         with pytest.raises(LabelError, match=r"shape|entries do not match"):
             NudgeN().fit(documents, (train[0], wrong), validation)
 

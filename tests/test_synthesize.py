@@ -8,7 +8,7 @@ import pytest
 
 import collections_on_disk as disk
 import servers
-from nudgevec import LabelLog, cli, http
+from nudgevec import LabelLog, cli
 from nudgevec.feedback.synthetic import _parse_queries
 from nudgevec.text.splits import normalise
 
@@ -17,7 +17,6 @@ from nudgevec.text.splits import normalise
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NUDGEVEC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(http, "initial_delay", 0.01)
     disk.beir(tmp_path / "data")
 
 
@@ -54,15 +53,15 @@ def test_queries_are_written_filtered_and_marked(capsys):
         assert all(query == "espresso" for query in log.labels()["test"])
 
 
-def test_an_interrupted_run_is_resumed(capsys, monkeypatch):
-    monkeypatch.setattr("nudgevec.feedback.synthetic.BATCH_SIZE", 5)
-    monkeypatch.setattr(http, "max_attempts", 1)
-    with servers.running([None] * 12 + [500], chat=writer) as (url, seen):
+@pytest.mark.parametrize("n_answers", [12, 36])
+def test_an_interrupted_run_is_resumed(capsys, n_answers):
+    """In the first batch of documents, or a later one."""
+    with servers.running([None] * n_answers + [400], chat=writer) as (url, seen):
         assert cli.main(command(url)) == 1
-        assert "did not answer" in capsys.readouterr().err
+        assert "refused the request: 400" in capsys.readouterr().err
         del seen[:]
         assert cli.main(command(url)) == 0
-        assert len(seen) == 48 - 12, "queries from before the failure are kept"
+        assert len(seen) == 48 - n_answers, "queries from before the failure are kept"
         del seen[:]
         assert cli.main(command(url)) == 0
         assert seen == []

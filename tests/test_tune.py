@@ -7,8 +7,10 @@ import math
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 import scipy.sparse
+import torch
 from sklearn.base import clone
 
 from nudgevec import ArrayCorpus, NudgeM, NudgeMN, NudgeN, NudgeNU, evaluate
@@ -127,10 +129,20 @@ def test_same_answer_for_every_form_of_labels(problem, method):
         rows = [entry[0] for entry in labels]
         return scipy.sparse.csr_matrix((np.ones(len(rows)), (range(len(rows)), rows)), (len(rows), len(documents)))
 
+    def tensor(labels):
+        return torch.tensor(sparse(labels).toarray())
+
     forms = [
         (documents, lambda labels: [entry[0] for entry in labels]),
         (documents, lambda labels: np.array(labels)),
+        (documents, lambda labels: torch.tensor(labels)),
+        (documents, lambda labels: [list(entry) for entry in torch.tensor(labels)]),
+        (documents, lambda labels: [list(entry) for entry in pa.array(labels)]),
         (documents, lambda labels: [{entry[0]: 1} for entry in labels]),
+        (documents, lambda labels: [{entry[0]: torch.tensor(1.0)} for entry in labels]),
+        (documents, lambda labels: [{entry[0]: np.array(1.0)} for entry in labels]),
+        (documents, lambda labels: tensor(labels).to_sparse()),
+        (documents, lambda labels: tensor(labels).bfloat16()),
         (documents, lambda labels: [{entry[0]} for entry in labels]),
         (documents, sparse),
         (documents, lambda labels: sparse(labels).toarray()),
@@ -319,8 +331,19 @@ def test_one_very_long_document(problem, row):
     assert tuner.choice_.after == pytest.approx(measured, abs=1e-9)
 
 
+def arrow_table(columns):
+    if not isinstance(columns, dict):
+        columns = {str(number): column for number, column in enumerate(columns.T)}
+    return pa.table(columns)
+
+
 FRAMES = {
     "pandas": (pd.DataFrame, pd.Series, lambda vectors: pd.Series(list(vectors))),
+    "pyarrow": (
+        arrow_table,
+        lambda values: pa.chunked_array([values[:7], values[7:]]),
+        lambda vectors: pa.chunked_array([pa.array(vectors.tolist(), pa.list_(pa.float32(), vectors.shape[1]))]),
+    ),
     "polars": (pl.DataFrame, pl.Series, lambda vectors: pl.Series(vectors.tolist(), dtype=pl.List(pl.Float32))),
     "polars arrays": (
         pl.DataFrame,
@@ -336,15 +359,28 @@ def test_data_frames_and_columns(problem, frame, column, vector_column):
     plain = NudgeN().fit(documents, train, validation)
     keys = [f"doc-{row}" for row in range(len(documents))]
 
-    def labelled(part, make):
-        return make(part[0]), column([[keys[row] for row in entry] for entry in part[1]])
+    def in_frame(values):
+        return frame({"column": column(values)})
 
-    for make in (frame, vector_column):
-        tuner = NudgeN().fit(
-            ArrayCorpus(make(documents), column(keys)), labelled(train, make), labelled(validation, make)
-        )
-        same(plain, tuner)
-        assert tuner.patch_.ids == [keys[row] for row in tuner.patch_.rows]
+    def labelled(part, make, make_column):
+        return make(part[0]), make_column([[keys[row] for row in entry] for entry in part[1]])
+
+    for make in (frame, vector_column, lambda vectors: frame({"vector": vector_column(vectors)})):
+        for make_column in (column, in_frame):
+            corpus = ArrayCorpus(make(documents), make_column(keys))
+            tuner = NudgeN().fit(corpus, labelled(train, make, make_column), labelled(validation, make, make_column))
+            same(plain, tuner)
+            assert tuner.patch_.ids == [keys[row] for row in tuner.patch_.rows]
+
+
+def test_ids_of_every_library():
+    vectors, keys = np.eye(4), [7, 5, 6, 9]
+    for make in (list, np.array, torch.tensor, pd.Series, pl.Series, pa.array, lambda ids: pa.chunked_array([ids])):
+        corpus = ArrayCorpus(vectors, make(keys))
+        assert list(corpus.ids) == keys
+        assert np.array_equal(corpus.take(make([6, 7])), vectors[[2, 0]])
+        patch = NudgeN(gamma=0.1).fit(corpus, (vectors[:1] + vectors[1:2], [make([5])])).patch_
+        assert patch.ids == [5]
 
 
 def test_ids_go_by_position_not_by_label(problem):

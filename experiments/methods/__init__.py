@@ -1,13 +1,14 @@
 """All methods of the paper by name, behind one function: ``tune(method, problem, settings)``.
 
-Settings come from ``config/METHOD.toml``. If they have a table ``grid``, every combination is tried, and the best one
-on the validation queries is kept.
+Settings come from ``config/METHOD.toml``, or from the folder that ``NUDGEVEC_CONFIG`` names. If they have a table
+``grid``, every combination is tried, and the best one on the validation queries is kept.
 """
 
 from __future__ import annotations
 
 import importlib
 import itertools
+import os
 import time
 import tomllib
 from pathlib import Path
@@ -36,7 +37,8 @@ METHODS = {
 
 def settings_of(method: str) -> Settings:
     """Read the settings file of a method."""
-    return tomllib.loads((CONFIG / f"{METHODS[method][0]}.toml").read_text())
+    folder = Path(os.environ.get("NUDGEVEC_CONFIG", CONFIG))
+    return tomllib.loads((folder / f"{METHODS[method][0]}.toml").read_text())
 
 
 def tune(method: str, problem: Problem, settings: Settings | None = None) -> Tuned:

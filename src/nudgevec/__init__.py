@@ -18,8 +18,13 @@ if TYPE_CHECKING:
     from nudgevec.evaluation import Score as Score
     from nudgevec.evaluation import compare as compare
     from nudgevec.evaluation import evaluate as evaluate
+    from nudgevec.feedback.event import Event as Event
     from nudgevec.feedback.log import LabelLog as LabelLog
     from nudgevec.patch import Patch as Patch
+    from nudgevec.patch import PatchedCorpus as PatchedCorpus
+    from nudgevec.runs.folder import SavedRun as SavedRun
+    from nudgevec.runs.pipeline import Prepared as Prepared
+    from nudgevec.runs.pipeline import QuerySet as QuerySet
     from nudgevec.runs.pipeline import Run as Run
     from nudgevec.runs.tuning import tune as tune
     from nudgevec.search import BeforeAfter as BeforeAfter
@@ -35,12 +40,14 @@ if TYPE_CHECKING:
 # Names are imported when they are used: compiled code takes half a second to load.
 _HOME = {
     "ArrayCorpus": "corpus",
+    "BeforeAfter": "search",
     "Choice": "core.curve",
     "Comparison": "evaluation",
     "Corpus": "corpus",
     "Curve": "core.curve",
     "Engine": "engines",
     "Evaluation": "evaluation",
+    "Event": "feedback.event",
     "LabelLog": "feedback.log",
     "NudgeM": "tuners",
     "NudgeMN": "tuners",
@@ -48,13 +55,16 @@ _HOME = {
     "NudgeNU": "tuners",
     "ParquetCorpus": "corpus",
     "Patch": "patch",
+    "PatchedCorpus": "patch",
+    "Prepared": "runs.pipeline",
     "QueryCurves": "core.curve",
+    "QuerySet": "runs.pipeline",
     "Run": "runs.pipeline",
+    "SavedRun": "runs.folder",
     "Score": "evaluation",
     "Status": "stores.ledger",
     "Store": "stores.base",
     "Tuner": "tuners",
-    "BeforeAfter": "search",
     "compare": "evaluation",
     "evaluate": "evaluation",
     "open_store": "stores",

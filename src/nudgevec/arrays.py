@@ -24,8 +24,8 @@ def as_matrix(vectors: Any, what: str) -> Array:
     Parameters
     ----------
     vectors : array_like of shape (n, d)
-        A NumPy array, nested lists, a PyTorch tensor on any device, a pandas or polars data frame, or a column of
-        equally long lists.
+        A NumPy array, nested lists, a PyTorch tensor on any device, a pandas or polars data frame of numbers, or a
+        column of equally long lists, in a data frame of its own or not.
     what : str
         What to call them in an error message.
 
@@ -34,10 +34,8 @@ def as_matrix(vectors: Any, what: str) -> Array:
     VectorError
         If they are texts, not of equal length, or not numbers.
     """
-    if hasattr(vectors, "detach"):
-        vectors = _from_torch(vectors)
     try:
-        matrix = np.asarray(vectors)
+        matrix = only_column(from_torch(vectors) if hasattr(vectors, "detach") else np.asarray(vectors))
         if matrix.dtype == object and matrix.ndim == 1 and len(matrix) and not isinstance(matrix[0], (str, bytes)):
             matrix = np.stack([np.asarray(vector) for vector in matrix])
     except (ValueError, TypeError) as error:
@@ -60,12 +58,41 @@ def as_matrix(vectors: Any, what: str) -> Array:
 
 
 def as_list(values: Any) -> list[Any]:
-    """Return the entries of a list, NumPy array, tensor, or pandas or polars column, as plain Python objects."""
-    for name in ("tolist", "to_list"):
+    """Return the entries of a list, array, tensor, column, or frame with one column, as plain Python objects."""
+    # A data frame has none of these methods, except that of PyArrow, which makes a dict of every row.
+    if len(getattr(values, "shape", ())) == 2 and not hasattr(values, "tolist"):
+        values = np.asarray(values)
+        values = values[:, 0] if values.shape[1] == 1 else values
+    for name in ("tolist", "to_list", "to_pylist"):
         if hasattr(values, name):
             plain = getattr(values, name)()
             return plain if isinstance(plain, list) else [plain]
     return list(values)
+
+
+def as_plain(value: Any) -> Any:
+    """Return a number or text of NumPy, PyTorch or PyArrow as a plain Python object, and anything else as it is."""
+    for name in ("item", "as_py"):
+        if hasattr(value, name):
+            try:
+                return getattr(value, name)()
+            except (TypeError, ValueError, RuntimeError):
+                # An array of several numbers.
+                return value
+    return value
+
+
+def only_column(table: Array) -> Array:
+    """Return the column of a table with a single column of objects, such as lists, and any other array as it is."""
+    return table[:, 0] if table.dtype == object and table.ndim == 2 and table.shape[1] == 1 else table
+
+
+def from_torch(tensor: Any) -> Array:
+    """Return a PyTorch tensor on any device as an array."""
+    tensor = tensor.detach().cpu()
+    # NumPy has no bfloat16.
+    array: Array = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+    return array
 
 
 def as_ids(ids: Any) -> Sequence[Hashable]:
@@ -86,10 +113,3 @@ def slices(size: int, step: int) -> Iterator[slice]:
     """Divide ``range(size)`` into slices of at most ``step``."""
     for begin in range(0, size, step):
         yield slice(begin, min(begin + step, size))
-
-
-def _from_torch(tensor: Any) -> Array:
-    tensor = tensor.detach().cpu()
-    # NumPy has no bfloat16.
-    array: Array = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
-    return array

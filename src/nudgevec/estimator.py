@@ -23,11 +23,36 @@ class Estimator:
         return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the options by name, as scikit-learn does."""
+        """Return the options by name, as scikit-learn does.
+
+        Parameters
+        ----------
+        deep : bool
+            Without effect, because no option has options of its own.
+
+        Returns
+        -------
+        dict of str to object
+        """
         return {name: getattr(self, name) for name in self._options()}
 
     def set_params(self, **options: Any) -> Self:
-        """Set options by name, as scikit-learn does."""
+        """Set options by name, as scikit-learn does.
+
+        Parameters
+        ----------
+        **options
+            New values of options. They take effect in the next ``fit``.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        OptionError
+            If there is no option of that name. Values are checked by ``fit``.
+        """
         for name, value in options.items():
             if name not in self._options():
                 raise OptionError(f"{type(self).__name__} has no option {name!r}; it has {', '.join(self._options())}")

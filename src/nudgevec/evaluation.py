@@ -124,7 +124,7 @@ def evaluate(
     labels: Any,
     metrics: Sequence[str] | str = USUAL,
     *,
-    similarity: str = "cosine",
+    similarity: str | None = None,
     confidence: float = 0.95,
     resamples: int = 2000,
     seed: int = 0,
@@ -145,8 +145,9 @@ def evaluate(
         matrix of grades of shape (q, n).
     metrics : str or sequence of str
         For example ``"ndcg@10"``.
-    similarity : {"cosine", "dot"}
-        How vectors are compared.
+    similarity : {"cosine", "dot"}, optional
+        How vectors are compared. By default "dot" for a store that states it (and for such a store seen through a
+        patch), and "cosine" for all other documents.
     confidence : float
         Of the bootstrap interval of each mean.
     resamples, seed : int
@@ -163,6 +164,8 @@ def evaluate(
     ------
     LabelError
         If a label refers to a document that is not there, or no query has a relevant label.
+    OptionError
+        If a metric is unknown, or an option is out of its range.
 
     Examples
     --------
@@ -170,9 +173,7 @@ def evaluate(
     >>> result["mrr@2"].mean
     1.0
     """
-    wanted = parse_metrics(metrics)
-    if similarity not in ("dot", "cosine"):
-        raise OptionError(f"similarity must be 'dot' or 'cosine', not {similarity!r}")
+    wanted, similarity = parse_metrics(metrics), similarity_for(documents, similarity)
     if not 0 < confidence < 1 or resamples < 1:
         raise OptionError("confidence must be between 0 and 1, and resamples at least 1")
     reader = Reader(documents)
@@ -188,6 +189,27 @@ def evaluate(
     return evaluate_ranking(
         rows, scaled, used, relevant, wanted, without, confidence=confidence, resamples=resamples, seed=seed
     )
+
+
+def similarity_for(documents: Any, similarity: str | None = None) -> str:
+    """Return the similarity to compare documents by: the given one, or the default of ``evaluate``.
+
+    Raises
+    ------
+    OptionError
+        If it is neither "cosine" nor "dot".
+    """
+    if similarity is None:
+        return "dot" if getattr(documents, "similarity", None) == "dot" else "cosine"
+    if similarity not in ("cosine", "dot"):
+        advice = ""
+        if similarity == "l2":
+            advice = (
+                ": vectors of equal length rank by 'cosine' as by 'l2'; for others, measure the store's own search "
+                "with nudgevec.stores.evaluate_index (--through-index)"
+            )
+        raise OptionError(f"similarity must be 'cosine' or 'dot', not {similarity!r}{advice}")
+    return similarity
 
 
 def parse_metrics(metrics: Sequence[str] | str) -> list[Metric]:

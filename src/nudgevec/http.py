@@ -17,17 +17,13 @@ import urllib.request
 from collections.abc import Callable
 from concurrent.futures import Future
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type
 
 from nudgevec.errors import OptionError, RemoteError
 
-max_attempts = 7
-initial_delay = 0.5  # seconds; doubles with every attempt
-total_timeout = 300.0  # seconds of one attempt in all, however slowly a server sends
-max_answer = 1 << 26  # bytes; 128 vectors of 8,192 dimensions have a third of them
 _KEY = "OPENAI_API_KEY"
 # Failures that a few seconds do not mend: no such host, no server there, an answer that is not JSON.
 _FEW_ATTEMPTS = 3
@@ -42,7 +38,23 @@ _TRANSIENT_STATUS = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 log = logging.getLogger(__name__)
 
 
-def post_json(url: str, payload: dict[str, Any]) -> Any:
+class Limits(NamedTuple):
+    """How long to wait for a server, and how much to read."""
+
+    max_attempts: int = 7
+    initial_delay: float = 0.5
+    """Seconds before the second attempt; they double with every attempt."""
+    total_timeout: float = 300.0
+    """Seconds of one attempt in all, however slowly a server sends."""
+    max_answer: int = 1 << 26
+    """Bytes; 128 vectors of 8,192 dimensions have a third of them."""
+
+
+LIMITS = Limits()
+"""The usual limits."""
+
+
+def post_json(url: str, payload: dict[str, Any], limits: Limits = LIMITS) -> Any:
     """Send a JSON request and return the JSON response; transient failures are retried with growing delays.
 
     Raises
@@ -53,15 +65,15 @@ def post_json(url: str, payload: dict[str, Any]) -> Any:
     body, headers = json.dumps(payload).encode(), _headers(url)
     attempts = Retrying(
         retry=retry_if_exception_type(_TransientError),
-        stop=lambda state: state.attempt_number >= _error_of(state).attempts,
-        wait=_delay,
-        before_sleep=lambda state: _log_retry(url, state),
+        stop=lambda state: state.attempt_number >= _attempts(_error_of(state), limits),
+        wait=lambda state: _delay(state, limits),
+        before_sleep=lambda state: _log_retry(url, state, limits),
         reraise=True,
     )
     try:
-        return attempts(_post_once, url, body, headers)
+        return attempts(_post_once, url, body, headers, limits)
     except _TransientError as error:
-        problem = f"did not answer in {error.attempts} attempts; the last error: {mask(str(error))}"
+        problem = f"did not answer in {_attempts(error, limits)} attempts; the last error: {mask(str(error))}"
         raise RemoteError(f"{public_url(url)} {problem}; {_key_state()}") from None
 
 
@@ -116,12 +128,11 @@ def excerpt(answer: object, length: int = 200) -> str:
 
 
 class _TransientError(Exception):
-    """A failure that is worth a retry, with the number of attempts and the delay that the server asks for."""
+    """A failure that is worth a retry, with the delay that the server asks for."""
 
     def __init__(self, problem: str, retry_after: float = 0.0, *, is_lasting: bool = False) -> None:
         super().__init__(problem)
-        self.retry_after = retry_after
-        self.attempts = min(_FEW_ATTEMPTS, max_attempts) if is_lasting else max_attempts
+        self.retry_after, self.is_lasting = retry_after, is_lasting
 
 
 def _error_of(state: RetryCallState) -> _TransientError:
@@ -130,23 +141,27 @@ def _error_of(state: RetryCallState) -> _TransientError:
     return error
 
 
-def _delay(state: RetryCallState) -> float:
+def _attempts(error: _TransientError, limits: Limits) -> int:
+    """Return the number of attempts that an error is worth."""
+    return min(_FEW_ATTEMPTS, limits.max_attempts) if error.is_lasting else limits.max_attempts
+
+
+def _delay(state: RetryCallState, limits: Limits) -> float:
     """Return the seconds to the next attempt: exponential backoff, or longer if the server asks for it."""
-    backoff = initial_delay * 2 ** (state.attempt_number - 1) * random.uniform(0.75, 1.25)
+    backoff = limits.initial_delay * 2 ** (state.attempt_number - 1) * random.uniform(0.75, 1.25)
     return float(max(_error_of(state).retry_after, backoff))
 
 
-def _log_retry(url: str, state: RetryCallState) -> None:
+def _log_retry(url: str, state: RetryCallState, limits: Limits) -> None:
     error, seconds = _error_of(state), state.next_action.sleep if state.next_action else 0.0
-    attempt = f"attempt {state.attempt_number + 1} of {error.attempts}"
+    attempt = f"attempt {state.attempt_number + 1} of {_attempts(error, limits)}"
     log.warning("%s: %s; %s in %.1f seconds", public_url(url), mask(str(error)), attempt, seconds)
 
 
-def _post_once(url: str, body: bytes, headers: dict[str, str]) -> Any:
+def _post_once(url: str, body: bytes, headers: dict[str, str], limits: Limits) -> Any:
     request = urllib.request.Request(url, body, headers)
-    deadline = time.monotonic() + total_timeout
     try:
-        answer = _within(total_timeout, lambda: _send(request, deadline))
+        answer = _within(limits.total_timeout, lambda: _send(request, limits))
     except (OSError, http.client.HTTPException) as error:
         # No server at this address, a dropped connection, or an incomplete response.
         cause = error.reason if isinstance(error, urllib.error.URLError) else error
@@ -157,12 +172,12 @@ def _post_once(url: str, body: bytes, headers: dict[str, str]) -> Any:
         raise _TransientError(f"the answer is not JSON: {excerpt(error)}", is_lasting=True) from None
 
 
-def _send(request: urllib.request.Request, deadline: float) -> bytes:
+def _send(request: urllib.request.Request, limits: Limits) -> bytes:
     """Return the answer to a request; raise RemoteError or _TransientError if the server reports an error."""
-    url = public_url(request.full_url)
+    url, deadline = public_url(request.full_url), time.monotonic() + limits.total_timeout
     try:
-        with _opener.open(request, timeout=min(_IDLE_TIMEOUT, total_timeout)) as response:
-            answer = _read(response, max_answer, deadline)
+        with _opener.open(request, timeout=min(_IDLE_TIMEOUT, limits.total_timeout)) as response:
+            answer = _read(response, limits.max_answer, deadline)
     except urllib.error.HTTPError as error:
         problem = excerpt(f"{error.code} {error.reason}")
         with error:
@@ -171,8 +186,8 @@ def _send(request: urllib.request.Request, deadline: float) -> bytes:
             raise _TransientError(problem, _retry_after(error.headers.get("Retry-After"))) from None
         key = f" ({_key_state()})" if error.code in (401, 403) else ""
         raise RemoteError(f"{url} refused the request: {problem}{key}. {detail}") from None
-    if len(answer) > max_answer:
-        raise RemoteError(f"{url} sent more than {max_answer:,} bytes, which no answer to this request has")
+    if len(answer) > limits.max_answer:
+        raise RemoteError(f"{url} sent more than {limits.max_answer:,} bytes, which no answer to this request has")
     return answer
 
 
@@ -185,7 +200,7 @@ def _read(response: Any, limit: int, deadline: float) -> bytes:
         chunks.append(chunk)
         n_bytes += len(chunk)
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the answer was not complete after {total_timeout:g} seconds")
+            raise TimeoutError("the answer was not complete in time")
     if n_bytes <= limit and response.length:
         raise http.client.IncompleteRead(b"".join(chunks), response.length)
     return b"".join(chunks)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.arrays import Array, Floats, Ints, Mask, as_list, as_matrix
+from nudgevec.arrays import Array, Floats, Ints, Mask, as_list, as_matrix, as_plain, from_torch, only_column
 from nudgevec.errors import LabelError, NudgeWarning, VectorError
 
 # The squares of larger numbers overflow.
@@ -113,8 +113,8 @@ def read_labels(labels: Any, n_queries: int, documents: Documents, what: str) ->
     ----------
     labels : list, or matrix of shape (n_queries, documents)
         One entry per query: a list (set, tuple, array, column) of documents, a dict document -> weight, or a single
-        document. Or a matrix of weights, as a NumPy array or a SciPy sparse matrix. A document is named by its row, or
-        by its id where the corpus has ids.
+        document. Or a matrix of weights: an array, tensor or data frame, or a sparse matrix of SciPy or PyTorch. A
+        document is named by its row, or by its id where the corpus has ids.
     n_queries : int
     documents : Documents
     what : str
@@ -133,7 +133,7 @@ def read_labels(labels: Any, n_queries: int, documents: Documents, what: str) ->
     elif is_table and labels.dtype.kind in "bf":
         expected = (n_queries, documents.n_rows)
         raise LabelError(f"{what}: the label matrix has shape {labels.shape}, expected {expected}")
-    elif hasattr(labels, "tocsr"):
+    elif _is_sparse(labels):
         query, row, weight = _from_sparse(labels, n_queries, documents, what)
     else:
         query, row, weight = _from_entries(labels, n_queries, documents, what)
@@ -149,13 +149,17 @@ def read_labels(labels: Any, n_queries: int, documents: Documents, what: str) ->
 
 
 def _plain_table(labels: Any) -> Any:
-    """Return a tensor or a data frame with more than one column as a NumPy array, and everything else as it is."""
-    shape = getattr(labels, "shape", ())
-    if isinstance(labels, np.ndarray) or len(shape) != 2 or hasattr(labels, "tocsr"):
+    """Return a dense tensor or a data frame as a NumPy array, and everything else as it is."""
+    if isinstance(labels, np.ndarray) or len(getattr(labels, "shape", ())) != 2 or _is_sparse(labels):
         return labels
     if hasattr(labels, "detach"):
-        labels = labels.detach().cpu()
-    return labels.to_numpy() if hasattr(labels, "to_numpy") else np.asarray(labels)
+        return from_torch(labels)
+    return only_column(labels.to_numpy() if hasattr(labels, "to_numpy") else np.asarray(labels))
+
+
+def _is_sparse(labels: Any) -> bool:
+    """Whether labels are a sparse matrix of SciPy or PyTorch."""
+    return hasattr(labels, "tocsr") or str(getattr(labels, "layout", "")).startswith("torch.sparse")
 
 
 def _check_repeated(query: Ints, row: Ints, weight: Floats, repeated: Mask, documents: Documents, what: str) -> None:
@@ -169,8 +173,13 @@ def _check_repeated(query: Ints, row: Ints, weight: Floats, repeated: Mask, docu
 
 
 def _from_sparse(labels: Any, n_queries: int, documents: Documents, what: str) -> tuple[Ints, Ints, Floats]:
-    if labels.shape != (n_queries, documents.n_rows):
-        raise LabelError(f"{what}: the label matrix has shape {labels.shape}, expected {(n_queries, documents.n_rows)}")
+    shape, expected = tuple(labels.shape), (n_queries, documents.n_rows)
+    if shape != expected:
+        raise LabelError(f"{what}: the label matrix has shape {shape}, expected {expected}")
+    if not hasattr(labels, "tocsr"):
+        tensor = labels.detach().to_sparse_coo().coalesce()
+        query, row = tensor.indices().cpu().numpy()
+        return query, row, tensor.values().double().cpu().numpy()
     table = labels.tocsr()
     query = np.repeat(np.arange(n_queries, dtype=np.int64), np.diff(table.indptr))
     return query, table.indices.astype(np.int64), table.data.astype(np.float64)
@@ -187,7 +196,7 @@ def _from_entries(labels: Any, n_queries: int, documents: Documents, what: str) 
         raise LabelError(f"{what}: {len(entries)} label entries do not match {n_queries} queries")
     query = np.repeat(np.arange(n_queries, dtype=np.int64), [len(entry) for entry in entries])
     try:
-        row = documents.locate(list(chain.from_iterable(entries)))
+        row = documents.locate(_plain_objects(list(chain.from_iterable(entries))))
     except LabelError as error:
         raise LabelError(f"{what}: {error}") from None
     except TypeError:
@@ -214,11 +223,17 @@ def _documents_of(entry: Any) -> Any:
     return as_list(entry)
 
 
+def _plain_objects(values: list[Any]) -> list[Any]:
+    # Most are plain already. To look at each takes ten times as long as to collect their types.
+    return values if set(map(type, values)) <= {int, float, str} else [as_plain(value) for value in values]
+
+
 def _numbers(weights: list[Any], query: Ints, what: str) -> Floats:
-    for position, weight in enumerate(weights):
-        if not isinstance(weight, (int, float, np.number)):
-            raise LabelError(f"{what}: query {query[position]} has the weight {weight!r}, which is not a number")
-    return np.array(weights, dtype=np.float64)
+    numbers = _plain_objects(weights)
+    for position, number in enumerate(numbers):
+        if not isinstance(number, (int, float, np.number)):
+            raise LabelError(f"{what}: query {query[position]} has the weight {number!r}, which is not a number")
+    return np.array(numbers, dtype=np.float64)
 
 
 def count_shared(train: Array, validation: Array) -> int:

@@ -350,7 +350,7 @@ def _checksum(facts: dict[str, Any], arrays: dict[str, Array]) -> str:
 
 
 class PatchedCorpus:
-    """A corpus with some vectors replaced as they are read.
+    """A corpus with some vectors replaced as they are read. Made by ``Patch.over``.
 
     Parameters
     ----------
@@ -360,17 +360,52 @@ class PatchedCorpus:
         Rows to replace.
     old, new : array of shape (n, d)
         The vectors that the documents must have, and those to return.
+
+    Attributes
+    ----------
+    ids : sequence
+        The id of every document.
+    dim : int
+        Number of dimensions.
+    similarity : str or None
+        That of the store that the documents are in, if they are in one.
+
+    Examples
+    --------
+    >>> from nudgevec import NudgeN
+    >>> documents, query = np.eye(3), np.array([[0.8, 0.6, 0.0]])
+    >>> patch = NudgeN(gamma=0.1).fit(documents, train=(query, [[1]])).patch_
+    >>> patch.over(documents).take([0, 1]).round(2).tolist()
+    [[1.0, 0.0, 0.0], [0.31, 0.95, 0.0]]
     """
 
     def __init__(self, reader: Reader, rows: Ints, old: Array, new: Array) -> None:
         self._reader = reader
         self.ids, self.dim = reader.all_ids, reader.dim
+        # A store seen through a patch is compared as the store is.
+        self.similarity = getattr(reader.corpus, "similarity", None)
         order = np.argsort(rows)
         self._rows, self._old, self._new = rows[order], old[order], new[order]
         self._index = {self.ids[row]: index for index, row in enumerate(self._rows.tolist())}
 
     def take(self, ids: Sequence[Hashable]) -> Array:
-        """Return the vectors of these documents."""
+        """Read the vectors of some documents.
+
+        Parameters
+        ----------
+        ids : sequence
+            Ids of the corpus.
+
+        Returns
+        -------
+        array of shape (len(ids), d)
+            One vector per id, in the order of ``ids``.
+
+        Raises
+        ------
+        PatchError
+            If a document of the patch has another vector than it must have.
+        """
         vectors = np.array(self._reader.corpus.take(ids))
         replaced = [(position, self._index[key]) for position, key in enumerate(ids) if key in self._index]
         if replaced:
@@ -379,7 +414,20 @@ class PatchedCorpus:
         return vectors
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        """Yield all documents once."""
+        """Iterate over all documents in blocks.
+
+        Yields
+        ------
+        ids : sequence
+            Ids of the documents of a block.
+        vectors : array of shape (rows, d)
+            Their vectors.
+
+        Raises
+        ------
+        PatchError
+            If a document of the patch has another vector than it must have.
+        """
         first = 0
         for ids, vectors in self._reader.corpus.blocks():
             indices = slice(*np.searchsorted(self._rows, [first, first + len(ids)]))

@@ -30,35 +30,52 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
     >>> registry = Registry("number", {"two": 2, "pi": "math:pi"})
     >>> sorted(registry), registry["two"]
     (['pi', 'two'], 2)
+    >>> registry.register("pi", 3)
+    >>> registry["pi"]
+    3
+    >>> registry.unregister("pi")
     >>> round(registry["pi"], 2)
     3.14
     """
 
     def __init__(self, kind: str, builtin: Mapping[str, Entry | str]) -> None:
         self.kind = kind
-        self._entries: dict[str, Any] = dict(builtin)
+        self._builtin: dict[str, Any] = dict(builtin)
+        self._registered: dict[str, Entry] = {}
 
     def register(self, name: str, entry: Entry) -> None:
-        """Add an object under a name."""
-        self._entries[name] = entry
+        """Add an object under a name, in place of any other of that name."""
+        self._registered[name] = entry
+
+    def unregister(self, name: str) -> None:
+        """Remove what was registered under a name. A built-in object that it replaced is found again.
+
+        Raises
+        ------
+        KeyError
+            If nothing was registered under this name.
+        """
+        del self._registered[name]
 
     def __getitem__(self, name: str) -> Entry:
-        if name in self._entries:
-            entry = self._entries[name]
+        if name in self._registered:
+            return self._registered[name]
+        if name in self._builtin:
+            entry = self._builtin[name]
             if isinstance(entry, str):
                 module, _, attribute = entry.partition(":")
-                entry = self._entries[name] = getattr(import_module(module), attribute)
+                entry = self._builtin[name] = getattr(import_module(module), attribute)
             return entry  # type: ignore[no-any-return]
         return self._added[name].load()  # type: ignore[no-any-return]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries or name in self._added
+        return name in self._registered or name in self._builtin or name in self._added
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._entries, **self._added})
+        return iter({**self._builtin, **self._registered, **self._added})
 
     def __len__(self) -> int:
-        return len({**self._entries, **self._added})
+        return len({**self._builtin, **self._registered, **self._added})
 
     @cached_property
     def _added(self) -> dict[str, EntryPoint]:

@@ -1,7 +1,8 @@
 """All searching that a fit does, with one pass over the documents.
 
 Documents without a training label never move. The best of them for every query are found once, and are merged with the
-labelled documents, moved or not.
+labelled documents, moved or not. Test queries take a second pass where the tuned vectors have another similarity than
+the search (``NudgeMN``), and one more where equal documents are tied for the last place of a ranking.
 """
 
 from __future__ import annotations
@@ -39,7 +40,18 @@ class BeforeAfter:
         Rows of the best documents of every query with a relevant label.
     query_curves : QueryCurves or None
         The metric of every such query as a function of gamma; None for ``NudgeMN``, whose gamma is that of another
-        similarity.
+        similarity. Here a tie counts against the label, while ``before`` and ``after`` rank equal scores by id as
+        trec_eval does. So where documents are duplicates, the values of a query can differ.
+
+    Examples
+    --------
+    >>> from nudgevec import NudgeN
+    >>> documents, queries = np.eye(3), np.array([[0.8, 0.6, 0.0], [0.7, 0.6, 0.1]])
+    >>> tuner = NudgeN("success@1", gamma=0.3).fit(documents, (queries[:1], [[1]]), test=(queries[1:], [[1]]))
+    >>> tuner.test_.before["success@1"].mean, tuner.test_.after["success@1"].mean
+    (0.0, 1.0)
+    >>> tuner.test_.query_curves(tuner.gamma_)
+    array([1.])
     """
 
     before: Evaluation

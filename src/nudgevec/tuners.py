@@ -35,7 +35,21 @@ log = logging.getLogger(__name__)
 class Tuner(Estimator, ABC):
     """Common parts of all tuners.
 
-    Subclasses say which paths documents take (``_paths``) and how far they may go (``_largest_gamma``).
+    Subclasses say which paths documents take (``_paths``) and how far they may go (``_largest_gamma``). The results of
+    ``fit`` are described in ``NudgeN``.
+
+    Parameters
+    ----------
+    metric : str
+        The metric to maximise on the validation queries.
+    gamma : float, optional
+        Take this step instead of choosing one.
+    guard : float
+        How many standard deviations of chance the gain on the validation queries must exceed.
+    refit : bool
+        Once gamma is chosen, move the documents with the validation labels too.
+    engine : str or Engine
+        Where products run.
     """
 
     method: ClassVar[str]
@@ -80,7 +94,8 @@ class Tuner(Estimator, ABC):
         ----------
         documents : array of shape (n, d), or Corpus
             Document vectors in float16, float32 or float64, in memory or memory-mapped; or a corpus with ids. They are
-            not changed. One pass over them finds what validation and test queries need.
+            not changed. One pass over them finds what validation and test queries need. Test queries need another one
+            where equal documents are tied for the last place of a ranking, and another one with ``NudgeMN``.
         train : (query vectors, labels)
             Labels have one entry per query: a list of rows (ids where the corpus has ids), a dict row -> grade, or a
             single row; or they are a matrix of grades of shape (queries, documents). Negative grades push documents
@@ -191,7 +206,13 @@ class Tuner(Estimator, ABC):
         return paths.moved(gamma)
 
     def check_options(self) -> None:
-        """Raise OptionError if an option is out of its range."""
+        """Check the values of all options, as ``fit`` does.
+
+        Raises
+        ------
+        OptionError
+            If an option is out of its range.
+        """
         Metric.parse(self.metric)
         if self.gamma is not None and not (_is_number(self.gamma) and 0 <= self.gamma <= self._largest_gamma):
             raise OptionError(
@@ -324,8 +345,27 @@ class NudgeN(Tuner):
 class NudgeM(Tuner):
     """NUDGE-M: move labelled documents along a straight ray toward their queries.
 
-    For inner product. Moved vectors change their length, so cosine similarity needs ``NudgeN``. ``gamma_`` is the
-    length of the step. Parameters and attributes are those of ``NudgeN``.
+    For inner product. Moved vectors change their length, so cosine similarity needs ``NudgeN``.
+
+    Parameters
+    ----------
+    metric : str
+        The metric to maximise on the validation queries, as in ``NudgeN``.
+    gamma : float, optional
+        Take a step of this length instead of choosing one; no validation queries are needed then.
+    guard : float
+        The gain on the validation queries must exceed this many standard deviations of chance, or nothing moves.
+    refit : bool
+        Once gamma is chosen, compute the pull from the training and the validation labels together.
+    engine : str or Engine
+        Where products run: ``"cpu"``, ``"torch"`` or ``"auto"``. The result is the same.
+
+    Attributes
+    ----------
+    gamma_ : float
+        The length of the step.
+    patch_, curve_, choice_, query_curves_, test_
+        As in ``NudgeN``.
 
     Examples
     --------
@@ -346,7 +386,29 @@ class NudgeM(Tuner):
 class NudgeMN(NudgeM):
     """NUDGE-M+N of the paper's ablation: NUDGE-M, then every moved vector is scaled back to its length.
 
-    The step is chosen as for NUDGE-M, so ``curve_`` and ``choice_`` are those of NUDGE-M.
+    For cosine similarity. The step is chosen as for NUDGE-M, by inner product.
+
+    Parameters
+    ----------
+    metric : str
+        The metric to maximise on the validation queries, as in ``NudgeN``.
+    gamma : float, optional
+        Take a step of this length instead of choosing one; no validation queries are needed then.
+    guard : float
+        The gain on the validation queries must exceed this many standard deviations of chance, or nothing moves.
+    refit : bool
+        Once gamma is chosen, compute the pull from the training and the validation labels together.
+    engine : str or Engine
+        Where products run: ``"cpu"``, ``"torch"`` or ``"auto"``. The result is the same.
+
+    Attributes
+    ----------
+    gamma_ : float
+        The length of the step, before the vectors are scaled back.
+    curve_, choice_, query_curves_
+        Those of NUDGE-M: the scaling is not part of them.
+    patch_, test_
+        As in ``NudgeN``, without ``test_.query_curves``.
 
     Examples
     --------
@@ -370,6 +432,27 @@ class NudgeMN(NudgeM):
 
 class NudgeNU(NudgeN):
     """NUDGE-NU of the paper's ablation: no bound, every document goes all the way to its pull.
+
+    For cosine similarity. No validation queries are needed, unless ``gamma`` is None.
+
+    Parameters
+    ----------
+    metric : str
+        The metric to maximise on the validation queries if gamma is chosen on them.
+    gamma : float or None
+        The step. The default of 4 is the largest, half a turn, so that every document reaches its pull. None chooses a
+        step on the validation queries, as ``NudgeN`` does.
+    guard : float
+        How many standard deviations of chance the gain must exceed, if gamma is chosen.
+    refit : bool
+        Compute the pull from the training and the validation labels together.
+    engine : str or Engine
+        Where products run: ``"cpu"``, ``"torch"`` or ``"auto"``. The result is the same.
+
+    Attributes
+    ----------
+    gamma_, patch_, curve_, choice_, query_curves_, test_
+        As in ``NudgeN``.
 
     Examples
     --------

@@ -12,7 +12,7 @@ from nudgevec.cli.output import print_json, print_text, shorten
 from nudgevec.errors import NudgeWarning, OptionError
 from nudgevec.metrics import USUAL
 from nudgevec.runs import card, folder, pipeline, same_model, tuning
-from nudgevec.stores import Address, Store, evaluate_index, is_store
+from nudgevec.stores import Address, evaluate_index, is_store
 from nudgevec.tables import COMPARISON, Column, print_table
 from nudgevec.text.embedders import names_local_model
 from nudgevec.text.splits import TEST
@@ -59,9 +59,9 @@ def evaluate(options: argparse.Namespace) -> None:
     if mismatch:
         warnings.warn(mismatch, NudgeWarning, stacklevel=2)
     documents, description = _measured_documents(data, saved, options)
-    store, test = data.collection.documents.store, data.queries[TEST]
+    test = data.queries[TEST]
     metrics = options.metric or list(facts.get("test", {}).get("before", USUAL))
-    similarity = options.similarity or facts.get("similarity") or _similarity_of(store)
+    similarity = evaluation.similarity_for(documents, options.similarity or facts.get("similarity"))
     if options.through_index:
         similarity = "index"
         result = evaluate_index(documents, test.vectors, test.labels, metrics)
@@ -124,11 +124,6 @@ def _measured_documents(
     if saved is not None and (status.metadata is None or status.metadata["patch"] != saved.patch.identity):
         raise OptionError(f"{store.url}: the patch of {options.run} is not applied, and its index has other vectors")
     return store, f"as the store serves them; {status}"
-
-
-def _similarity_of(store: Store | None) -> str:
-    """Return the similarity to measure with where no option or run states it."""
-    return store.similarity if store is not None and store.similarity == "dot" else "cosine"
 
 
 def _data(options: argparse.Namespace) -> str:

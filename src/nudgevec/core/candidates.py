@@ -1,37 +1,46 @@
 """Which documents can matter for a query, and why that is safe.
 
 Every document has a score curve f (``paths``), a function of the angle. Document j is *ahead* of a labelled document y
-where f_j >= f_y - TIE (``crossings``), and the *rank* of y is 1 + the number of documents ahead of it. The sweep needs
-these ranks where they are at most k, at every angle, and almost all documents have nothing to do with them. On an
-interval of angles:
+where f_j >= f_y - TIE (``crossings``), and the *rank* of y is 1 + the number of documents ahead of it. Metrics depend
+on ranks up to k only, also those that take the best label of a query. So the sweep needs the ranks where they are at
+most k, at every angle, and almost all documents have nothing to do with them. On an interval of angles:
 
-1. The range of every curve is known in closed form (``curve_range``), up to the error bound of its float32 scores:
-   lower_j <= f_j <= upper_j. The error bounds include ten times TIE, so what follows holds for ties too.
-2. Let T be the k-th largest lower bound, or -inf if there are fewer than k documents. At every angle at least k
-   documents score T or more. Let Y be the labelled documents with upper_y >= T. All others are nowhere in the top k. If
-   Y is empty, the interval contributes nothing.
+1. The range of every curve is known in closed form (``curve_range``), up to an error bound: lower_j <= f_j <= upper_j.
+   The error bounds include ten times TIE: where upper_i < lower_j, f_i < f_j - TIE at every angle. So j is ahead of i,
+   and i is not ahead of j.
+2. Let T be the k-th largest lower bound, or -inf if there are fewer than k documents. Let Y be the labelled documents
+   with upper_y >= T. The rank of any other is worse than k at every angle, because the k documents whose lower bounds
+   reach T are ahead of it. If Y is empty, the interval contributes nothing.
 3. Let W be T or the smallest lower_y of Y, whichever is larger, and V the largest upper_y of Y. A document with
    upper_j < W is dropped. A document with lower_j > V is ahead of all of Y at every angle: it is counted, and dropped.
-   All others are kept.
+   All others are kept. These include all of Y, because upper_y reaches both T and lower_y, and so W; and no other
+   labelled document, because its upper bound is below T.
 4. No rank up to k changes. Let j be a document with upper_j < W, and y in Y. If lower_y >= W, j is never ahead of y.
-   If lower_y < W, then W is T, and f_j < T. Where j is ahead of y, f_y < T too. Then the documents whose lower bounds
-   reach T are ahead of y. There are at least k of them, y is not one of them, and they are kept or counted, because
-   their upper bounds reach W. So the rank of y is worse than k with and without j.
+   If lower_y < W, then W is T, and there are at least k documents whose lower bounds reach T (if T is -inf, no lower_y
+   is below W). They are ahead of j by more than TIE, so where j is ahead of y, they are ahead of y too. The document y
+   is not one of them, and they are kept or counted, because their upper bounds reach W. So the rank of y is worse than
+   k with and without j.
 5. So for every y in Y: where its rank is at most k, it is 1 + the counted documents + the kept ones ahead of it; where
-   it is worse than k, so is this number. Halves of a bisected interval begin with the kept documents. Their Y is a part
-   of this one, so the counted documents stay ahead of it, and they are among the k documents of step 2: T is then the
-   (k - counted)-th largest lower bound of the kept documents, and steps 3 and 4 hold again.
+   it is worse than k, so is this number.
+6. Halves of a bisected interval begin with the kept documents, and their labelled documents are those of Y. The counted
+   ones stay ahead of all of these, so steps 2 to 4 hold again with k - counted in place of k: wherever k - counted of
+   the kept documents are ahead of y, k documents are. If k or more are counted, no label can be in the top k, and the
+   half contributes nothing.
 
 Three more facts:
 
 - Of the unmoved documents only the k + 1 best are candidates (``scan.top_k`` finds them). Let u be another one. Where u
   is ahead of y, so are these k + 1, or k of them if y is one: the rank of y is worse than k with and without u. A
   labelled unmoved document that is not among them has k + 1 documents ahead of it everywhere.
-- ``first_candidates`` does this for the whole range of angles, with a T of the unmoved and labelled documents only. A T
-  of fewer documents is smaller, and keeps more. Keeping too many changes nothing, so bounds need not be tight.
-- Under NUDGE-M a base curve is subtracted from all curves before their ranges are compared. This changes no comparison:
-  it is the same for all, ``_base_curve`` keeps its rounding within the error bounds of the movers, and rounding is
-  monotone, so it never swaps two unmoved documents.
+- ``first_candidates`` does this for the whole range of angles, with a T of the unmoved and labelled documents only, all
+  of which it keeps. Steps 2 to 4 hold for every T that k lower bounds reach; a smaller one keeps more. Keeping too many
+  changes nothing, so bounds need not be tight.
+- Under NUDGE-M a base curve is subtracted from all curves before their ranges are compared, which changes no difference
+  of two curves; and scores can be large. Step 1 holds in spite of rounding. Let i and j be two documents whose ranges
+  are close. If one moves, its error bound is at least 1e-6 of both scores, far more than rounding. If neither moves,
+  their difference is (s_i - s_j) cos(phi), smallest at the upper end of the interval. Where both scores are at most
+  10^4 there, rounding errors are below ten times TIE. Where one is larger, s_i and s_j are equal, or so far apart in
+  float64 that the difference exceeds TIE; and rounding is monotone, so ranges that are apart are in the right order.
 """
 
 from __future__ import annotations
@@ -165,10 +174,10 @@ def first_candidates(problem, query, s32, z32, rows, scores):
 def _base_curve(labelled, s32, z32):
     """Return the curve of the labelled mover with the smallest amplitude.
 
-    A larger one would widen the ranges of all others. Above an amplitude of 10^4 there is none: rounding the
+    A larger one would widen the ranges of all others. Above an amplitude of 10^3 there is none: rounding the
     subtraction could then exceed the error bounds.
     """
-    smallest, base_s, base_z = 1e8, 0.0, 0.0
+    smallest, base_s, base_z = 1e6, 0.0, 0.0
     for j in labelled:
         s, z = np.float64(s32[j]), np.float64(z32[j])
         if s * s + z * z < smallest:

@@ -3,6 +3,9 @@
 Every decision of the library rests on ``dot``: float64, summed in one fixed order, so that a score has the same bits on
 every CPU, for every block size and number of threads. Fast float32 scores only decide which pairs deserve an exact one,
 and ``float32_error`` bounds how far they can be off.
+
+Angles are another matter: sines, cosines and arc tangents of the mathematical libraries can differ in their last digit
+between CPUs, and so can the angles at which scores cross, the step and the moved vectors.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import numpy as np
 from numba import prange
 
 from nudgevec.arrays import Floats, Ints, Singles
-from nudgevec.core.candidates import Problem, first_candidates, interval, prune
+from nudgevec.core.candidates import Problem, ScoreCurves, first_candidates, interval, prune
 from nudgevec.core.compiling import compiled
 from nudgevec.core.crossings import PIECES, TIE, divide
 from nudgevec.core.exact import compilable, dot, float32_error
@@ -203,6 +203,7 @@ def sweep_query(problem, curves, query, leaf_size, phi, delta):
     Returns the number of steps, of which as many as fit are written, and the value at angle 0.
     """
     n, n_steps, at_zero = len(curves.s), np.int64(0), np.int64(0)
+    at_angle = _with_bounds_of_its_own(curves)
     # The intervals still to do. Each has candidates, a slice of ``candidates`` that two halves of an interval share,
     # and the number of documents that are ahead of all labelled ones on it and not among the candidates.
     candidates = np.arange(2 * n + 64)
@@ -219,22 +220,28 @@ def sweep_query(problem, curves, query, leaf_size, phi, delta):
         if n_kept == 0:
             continue
         kept, middle = candidates[end : end + n_kept], low + BISECTION * (high - low)
-        if n_kept > leaf_size and high - low > NARROW and depth + 2 < DEPTH:
-            # Bisecting may not help, for example with many equal documents. Then few are pruned at a single angle, too.
-            if 4 * n_kept <= 3 * count or 2 * _count_at(problem, curves, kept, middle, n_ahead) <= n_kept:
-                lows[depth], highs[depth], lows[depth + 1], highs[depth + 1] = middle, high, low, middle
-                for half in range(depth, depth + 2):
-                    starts[half], counts[half], n_aheads[half] = end, n_kept, n_ahead
-                depth += 2
-                continue
-            # The bounds are those of the single angle now: restore those of the interval.
-            n_kept, n_ahead = prune(problem, curves, kept.copy(), span, n_ahead, kept)
-            kept = kept[:n_kept]
+        divisible = n_kept > leaf_size and high - low > NARROW and depth + 2 < DEPTH
+        # Bisecting may not help, for example with many equal documents. Then few are pruned at a single angle, too.
+        if divisible and (4 * n_kept <= 3 * count or 2 * _count_at(problem, at_angle, kept, middle, n_ahead) <= n_kept):
+            lows[depth], highs[depth], lows[depth + 1], highs[depth + 1] = middle, high, low, middle
+            for half in range(depth, depth + 2):
+                starts[half], counts[half], n_aheads[half] = end, n_kept, n_ahead
+            depth += 2
+            continue
         _score_exactly(problem, curves, kept, query)
         n_steps, value = _walk(problem, curves, kept, n_ahead, span, phi, delta, n_steps)
         if low == 0.0:
             at_zero = value
     return n_steps, at_zero
+
+
+@compiled()
+def _with_bounds_of_its_own(curves):
+    """Return the same score curves, with other arrays for the bounds."""
+    lower, upper = np.empty(len(curves.s)), np.empty(len(curves.s))
+    return ScoreCurves(
+        curves.mover, curves.label, curves.s, curves.z, curves.exact, lower, upper, curves.base_s, curves.base_z
+    )
 
 
 @compiled()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.arrays import Array, as_ids, as_matrix, rows_of, slices
+from nudgevec.arrays import Array, as_ids, as_list, as_matrix, rows_of, slices
 from nudgevec.errors import VectorError
 
 _BLOCK_BYTES = 32 << 20
@@ -25,9 +25,21 @@ class ArrayCorpus:
     vectors : array_like of shape (n, d)
         float16, float32 or float64; a NumPy array (also memory-mapped), a tensor, nested lists, a data frame.
     ids : sequence, optional
-        One id per row. Without ids, documents are named by their rows.
+        One id per row: a list, array, tensor or column. Without ids, documents are named by their rows.
     block_rows : int, optional
         Rows per block; about 32 MB by default.
+
+    Attributes
+    ----------
+    vectors : array of shape (n, d)
+        The vectors, not copied if they were an array.
+    ids : sequence
+        The id of every document; a range without ids.
+
+    Raises
+    ------
+    VectorError
+        If the vectors are no matrix of floats, or there is another number of ids.
 
     Examples
     --------
@@ -42,14 +54,15 @@ class ArrayCorpus:
         self, vectors: npt.ArrayLike, ids: Sequence[Hashable] | None = None, block_rows: int | None = None
     ) -> None:
         self.vectors = as_matrix(vectors, "documents")
-        if ids is not None and len(ids) != len(self.vectors):
-            raise VectorError(f"{len(ids)} ids do not match {len(self.vectors)} document vectors")
         self.ids: Sequence[Hashable] = range(len(self.vectors)) if ids is None else as_ids(ids)
+        if len(self.ids) != len(self.vectors):
+            raise VectorError(f"{len(self.ids)} ids do not match {len(self.vectors)} document vectors")
         self._row_of: dict[Hashable, int] | None = None
         self.block_rows = block_rows or max(1, _BLOCK_BYTES // max(1, self.vectors.shape[1] * self.vectors.itemsize))
 
     @property
     def dim(self) -> int:
+        """The number of dimensions."""
         return int(self.vectors.shape[1])
 
     def __len__(self) -> int:
@@ -67,11 +80,28 @@ class ArrayCorpus:
         return f"ArrayCorpus({len(self)} documents of {self.dim} dimensions, {named})"
 
     def take(self, ids: Sequence[Hashable]) -> Array:
+        """Return a copy of the vectors of some documents.
+
+        Parameters
+        ----------
+        ids : sequence
+            Document ids, in any order, with or without repetitions.
+
+        Returns
+        -------
+        array of shape (len(ids), d)
+            One vector per id, in the order of ``ids``.
+
+        Raises
+        ------
+        KeyError, IndexError
+            If there is no document with one of the ids (without ids: no such row).
+        """
         if self.ids == range(len(self)):
             rows = rows_of(ids, len(self))
         else:
             self._row_of = self._row_of or {key: row for row, key in enumerate(self.ids)}
-            rows = np.array([self._row_of[key] for key in ids], dtype=np.int64)
+            rows = np.array([self._row_of[key] for key in as_list(ids)], dtype=np.int64)
         if _mapping_of(self.vectors) is None:
             return self.vectors[rows]
         taken = np.empty((len(rows), self.dim), self.vectors.dtype)
@@ -81,6 +111,15 @@ class ArrayCorpus:
         return taken
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
+        """Iterate over all documents in blocks.
+
+        Yields
+        ------
+        ids : sequence
+            Ids of the documents of a block.
+        vectors : array of shape (rows, d)
+            Their vectors, not copied.
+        """
         for begin in range(0, len(self), self.block_rows):
             end = begin + self.block_rows
             yield self.ids[begin:end], self.vectors[begin:end]

@@ -25,7 +25,26 @@ class Corpus(Protocol):
         """The number of dimensions of every vector."""
 
     def take(self, ids: Sequence[Hashable]) -> Array:
-        """Return the vectors of these documents, one row each, in the order of ``ids``."""
+        """Return the vectors of some documents.
+
+        Parameters
+        ----------
+        ids : sequence
+            Ids of the corpus, in any order.
+
+        Returns
+        -------
+        array of shape (len(ids), d)
+            One vector per id, in the order of ``ids``.
+        """
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        """Yield all documents once, as (ids, vectors) in blocks of any size."""
+        """Yield all documents once, in blocks of any size.
+
+        Yields
+        ------
+        ids : sequence
+            Ids of the documents of a block. The blocks together have the order of the attribute ``ids``.
+        vectors : array of shape (rows, d)
+            Their vectors: float16, float32 or float64.
+        """

@@ -27,17 +27,51 @@ _WORTH_IMPORTED_TORCH = 2e10
 
 @runtime_checkable
 class Engine(Protocol):
-    """Where the large products run."""
+    """Where the large products run.
+
+    Any object with these members can be passed as ``engine`` to tuners, ``evaluate`` and ``tune``.
+    """
 
     name: str
+    """What the engine is called, for example "cpu"."""
 
     def top_k(
         self, blocks: Iterable[Block], queries: Floats, k: int, *, cosine: bool, floor: Floats | None = None
     ) -> TopK:
-        """Find the k best documents of every query; see ``core.scan.top_k``."""
+        """Find the k best documents of every query in one shard, by the exact score (``core.exact.dot``).
+
+        Parameters
+        ----------
+        blocks : iterable of Block
+            The documents of the shard.
+        queries : array of shape (q, d)
+            Queries of length at most 1, in float64.
+        k : int
+            How many documents to find.
+        cosine : bool
+            Divide scores by the lengths of the documents.
+        floor : array of shape (q,), optional
+            Documents that score less than this may be left out.
+
+        Returns
+        -------
+        TopK
+            The best documents of every query, best first; of two with equal scores the lower row.
+        """
 
     def scorer(self, vectors: Singles) -> Scorer:
-        """Return a function from queries to their float32 inner products with these vectors."""
+        """Return a function that scores many batches of queries with the same vectors.
+
+        Parameters
+        ----------
+        vectors : array of shape (n, d)
+            Vectors in float32.
+
+        Returns
+        -------
+        callable
+            A function from queries, float32 of shape (q, d), to their inner products in full float32 precision, (q, n).
+        """
 
 
 def check_engine(engine: str | Engine) -> None:

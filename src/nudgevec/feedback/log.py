@@ -208,6 +208,16 @@ class LabelLog:
     def completed(self, task: str) -> set[str]:
         """Return the documents that are marked as completed for a task.
 
+        Parameters
+        ----------
+        task : str
+            The name of the task, as it was passed to ``extend``.
+
+        Returns
+        -------
+        set of str
+            Document ids.
+
         Examples
         --------
         >>> import tempfile
@@ -304,6 +314,11 @@ class LabelLog:
 
     def spellings(self) -> dict[str, str]:
         """Return the latest spelling of every query, by its normalised form.
+
+        Returns
+        -------
+        dict of str to str
+            Normalised query, as in ``labels``, to the text of its last event.
 
         Examples
         --------

@@ -3,7 +3,9 @@
 ``patch.safetensors`` holds the moved rows, ``run.json`` all figures, ``README.md`` the run card, ``queries.jsonl``
 every test query before and after, ``queries.safetensors`` the vectors of some test queries (to check the search of a
 store), ``documents.jsonl`` every moved document, and ``query_curves.safetensors`` the metric of every validation and
-test query as a step function of gamma. All of these files are replaced, or none; other files in the folder stay.
+test query as a step function of gamma. The curves count a tie against the label, while the figures in ``run.json`` and
+``queries.jsonl`` rank equal scores by id as trec_eval does: they can differ where documents are duplicates. All of
+these files are replaced, or none; other files in the folder stay.
 """
 
 from __future__ import annotations
@@ -84,20 +86,45 @@ class SavedRun:
 
     Parameters
     ----------
-    folder : Path
-
-    Raises
-    ------
-    InputError
-        If the folder holds no run, or one that was changed.
+    folder : path
+        A folder that ``tune`` has written.
 
     Attributes
     ----------
     facts : dict
         The contents of ``run.json``.
+    patch : Patch
+        The patch of the run, read when it is first used.
+
+    Raises
+    ------
+    InputError
+        If the folder holds no run, or one that was changed. Reading a file raises it too if that file was changed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from nudgevec import tune
+    >>> things = ("car", "house", "apple", "river")
+    >>> texts = {f"q{n}": f"{thing} number {n}" for n, thing in enumerate(things * 15)}
+    >>> pairs = {
+    ...     "corpus": {thing: f"a {thing}" for thing in things},
+    ...     "queries": texts,
+    ...     "relevant_docs": {query: [text.split()[0]] for query, text in texts.items()},
+    ... }
+    >>> home = Path(tempfile.mkdtemp())
+    >>> _ = (home / "pairs.json").write_text(json.dumps(pairs))
+    >>> _ = tune(home / "pairs.json", gamma=0.1, out=home / "run")
+    >>> saved = SavedRun(home / "run")
+    >>> len(saved.patch), saved.facts["gamma"]
+    (4, 0.1)
+    >>> ids, curves = saved.query_curves()["test"]
+    >>> len(ids) == len(curves(0.1)) == len(saved.queries())
+    True
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        folder = Path(folder)
         finish_replacement(folder)
         self._folder, self.facts = folder, _read_facts(folder)
         if self.facts.get("format") != FORMAT:
@@ -113,15 +140,26 @@ class SavedRun:
         return Patch.load(self._check("patch.safetensors"))
 
     def query_vectors(self) -> Array:
-        """Return the vectors of some test queries."""
+        """Return the vectors of some test queries.
+
+        Returns
+        -------
+        array of shape (q, d)
+            At most 1,000.
+        """
         with self._malformed("queries.safetensors") as path:
             vectors: Array = load_file(path)["test"]
         return vectors
 
     def query_curves(self) -> dict[str, tuple[list[str], QueryCurves]]:
-        """Return the ids of the validation and of the test queries, each with their metric as a function of gamma.
+        """Return the metric of every validation and test query as a function of gamma.
 
-        Validation queries are missing where gamma was not chosen on them, test queries after the method M+N.
+        Returns
+        -------
+        dict of str to (list of str, QueryCurves)
+            For "validation" and "test": the ids of the queries, and their curves. Validation queries are missing where
+            gamma was not chosen on them, test queries after the method M+N. A tie counts against the label; see
+            ``BeforeAfter``.
         """
         with self._malformed("query_curves.safetensors") as path, safe_open(path, framework="numpy") as file:
             ids = json.loads(file.metadata()["ids"])
@@ -131,11 +169,25 @@ class SavedRun:
             }
 
     def queries(self) -> list[dict[str, Any]]:
-        """Return every test query before and after."""
+        """Return every test query before and after.
+
+        Returns
+        -------
+        list of dict
+            The "id", "text" and "labels" of a query and the tuned metric "before" and "after". Queries with the largest
+            changes also have the ids of their first results, "top_before" and "top_after".
+        """
         return self._records("queries.jsonl", {**_RECORD, "before": float, "after": float, "labels": dict})
 
     def documents(self) -> list[dict[str, Any]]:
-        """Return every moved document."""
+        """Return every moved document, by decreasing distance.
+
+        Returns
+        -------
+        list of dict
+            The "id" and "text" of a document, its number of training "labels", and how far it moved, in "degrees" or as
+            a "distance".
+        """
         return self._records("documents.jsonl", {**_RECORD, "labels": int})
 
     def _records(self, name: str, types: dict[str, Any]) -> list[dict[str, Any]]:

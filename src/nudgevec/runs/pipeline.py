@@ -40,7 +40,7 @@ _N_SUGGESTIONS = 10
 
 @dataclass(frozen=True)
 class QuerySet:
-    """The labelled queries of a split.
+    """The labelled queries of a split. ``run.data.queries`` has those of a run.
 
     Attributes
     ----------
@@ -48,6 +48,13 @@ class QuerySet:
     vectors : array of shape (q, d)
     labels : list of dict
         Document id -> grade, for each query.
+
+    Examples
+    --------
+    >>> test = QuerySet(["q1"], np.array([[0.8, 0.6]]), [{"a": 1.0}])
+    >>> documents = ArrayCorpus(np.eye(2), ["a", "b"])
+    >>> nudgevec.evaluate(documents, test.vectors, test.labels, "mrr@2")["mrr@2"].mean
+    1.0
     """
 
     ids: list[str]
@@ -57,7 +64,7 @@ class QuerySet:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A collection as vectors, ready for tuning and evaluation.
+    """A collection as vectors, ready for tuning and evaluation. ``run.data`` is that of a run.
 
     Attributes
     ----------
@@ -83,7 +90,16 @@ class Prepared:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def fingerprint(self, split: str) -> str:
-        """Return a hash of the labels of a split that does not depend on their order."""
+        """Return a hash of the labels of a split that does not depend on their order.
+
+        Parameters
+        ----------
+        split : {"train", "validation", "test"}
+
+        Returns
+        -------
+        str
+        """
         return hashlib.sha256(json.dumps(self.split[split], sort_keys=True).encode()).hexdigest()
 
 

@@ -23,8 +23,16 @@ SIMILARITIES = ("cosine", "dot", "l2")
 class Backend(ABC):
     """A collection in a vector store: the part that differs from store to store.
 
-    The constructor takes a connected client, the address of the collection, and the options of the collection by name,
-    and does not read anything yet: ``open_store`` calls ``refresh`` after it.
+    The constructor does not read anything yet: ``open_store`` calls ``refresh`` after it.
+
+    Parameters
+    ----------
+    client : object
+        A connected client of the store's library.
+    address : Address
+        Where the collection is.
+    similarity : str, optional
+        How vectors are compared, if the store does not know it. Subclasses add the other options of the collection.
     """
 
     client_package: ClassVar[str] = ""
@@ -52,22 +60,66 @@ class Backend(ABC):
 
     @classmethod
     def resolve(cls, address: Address) -> Address:
-        """Return the address of a store on this machine without a host, if the url may mean either."""
+        """Return the address of a store on this machine without a host, if the url may mean either.
+
+        Parameters
+        ----------
+        address : Address
+            The address as it is in the url.
+
+        Returns
+        -------
+        Address
+            By default the same.
+        """
         return address
 
     @classmethod
     @abstractmethod
     def connect(cls, address: Address) -> Any:
-        """Return a new client for an address. Subclasses add parameters for the options that this needs."""
+        """Connect to a store. Subclasses add parameters for the options of the url that this needs.
+
+        Parameters
+        ----------
+        address : Address
+            Where the store is.
+
+        Returns
+        -------
+        object
+            A new client.
+
+        Raises
+        ------
+        StoreError
+            If the store cannot be reached. ``open_store`` turns errors of the client library into this one too.
+        """
 
     @staticmethod
     def disconnect(client: Any) -> None:
-        """Close a client made by ``connect``."""
+        """Close a client.
+
+        Parameters
+        ----------
+        client : object
+            A client made by ``connect``.
+        """
         client.close()
 
     @classmethod
     def accepts(cls, client: object) -> bool:
-        """Whether an object comes from the client library of this store."""
+        """Whether an object comes from the client library of this store.
+
+        Parameters
+        ----------
+        client : object
+            Any object that is passed to ``open_store``.
+
+        Returns
+        -------
+        bool
+            By default, whether its class or a base class of it is from ``client_package``.
+        """
         packages = {base.__module__.partition(".")[0] for base in type(client).__mro__}
         return bool(cls.client_package) and cls.client_package in packages
 
@@ -75,17 +127,46 @@ class Backend(ABC):
     def adopt_client(cls, client: Any, collection: str | None) -> tuple[Any, Address]:
         """Return the client to use, and the address of a collection of a client that the caller opened.
 
-        A client that is not the given object is closed together with the store.
+        Parameters
+        ----------
+        client : object
+            A client that the caller opened, of a class that ``accepts`` takes.
+        collection : str or None
+            The name of the collection, unless the client object names it.
+
+        Returns
+        -------
+        (object, Address)
+            A client that is not the given object is closed together with the store.
+
+        Raises
+        ------
+        OptionError
+            If the object cannot be used as a client.
         """
         raise OptionError(f"{cls.__name__} is opened by its url only")
 
     @abstractmethod
     def read_metadata(self) -> None:
-        """Read how the collection is defined now: set ``dim``, ``similarity``, ``columns`` and ``tolerance``."""
+        """Read how the collection is defined now: set ``dim``, ``similarity``, ``columns`` and ``tolerance``.
+
+        Raises
+        ------
+        StoreError
+            If the collection does not exist, or cannot be used.
+        OptionError
+            If an option contradicts the collection.
+        """
 
     @abstractmethod
     def read_ids(self) -> list[Hashable]:
-        """Return all ids, in the order of ``blocks``."""
+        """Read the ids of all documents with a vector.
+
+        Returns
+        -------
+        list
+            Strings or integers, in the order of ``blocks``.
+        """
 
     @abstractmethod
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
@@ -93,13 +174,28 @@ class Backend(ABC):
 
         Yields
         ------
-        (ids, vectors)
-            A block of any size; blocks come in the order of ``ids``.
+        ids : sequence
+            Ids of the documents of a block of any size; blocks come in the order of the attribute ``ids``.
+        vectors : array of shape (rows, d)
+            Their vectors.
         """
 
     @abstractmethod
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        """Yield the vectors of these documents in blocks, in any order; ids that do not exist are skipped."""
+        """Read the vectors of some documents in blocks.
+
+        Parameters
+        ----------
+        ids : sequence
+            Ids, of which some may not exist.
+
+        Yields
+        ------
+        ids : sequence
+            Ids of the documents of a block that exist, in any order.
+        vectors : array of shape (rows, d)
+            Their vectors.
+        """
 
     @abstractmethod
     def search(self, query: Array, k: int) -> list[Hashable]:
@@ -120,15 +216,37 @@ class Backend(ABC):
 
     @abstractmethod
     def write(self, ids: Sequence[Any], old: Array, new: Array) -> None:
-        """Replace old vectors by new ones; documents whose vector is not the old one are left as they are."""
+        """Replace old vectors by new ones.
+
+        Documents that do not exist, or whose vector is not the old one, are left as they are.
+
+        Parameters
+        ----------
+        ids : sequence
+            Ids of the documents.
+        old, new : array of shape (len(ids), d)
+            Their vectors before and after.
+        """
 
     @abstractmethod
     def read_ledger(self) -> Ledger | None:
-        """Return the ledger, or None if there is no complete one."""
+        """Read the ledger.
+
+        Returns
+        -------
+        Ledger or None
+            None if there is no complete one.
+        """
 
     @abstractmethod
     def create_ledger(self, ledger: Ledger) -> None:
-        """Write the ledger atomically. Called under ``exclusive`` if there is none."""
+        """Write the ledger atomically. Called under ``exclusive`` if there is none.
+
+        Parameters
+        ----------
+        ledger : Ledger
+            What ``read_ledger`` is to return from now on.
+        """
 
     @abstractmethod
     def drop_ledger(self) -> None:
@@ -136,7 +254,13 @@ class Backend(ABC):
 
     @abstractmethod
     def exclusive(self) -> AbstractContextManager[None]:
-        """Keep other processes from applying or reverting patches; raise StoreError if one is active."""
+        """Keep other processes from applying or reverting patches.
+
+        Returns
+        -------
+        context manager
+            Entering it raises StoreError if another process applies or reverts a patch.
+        """
 
     def update_index(self) -> None:
         """Bring an index up to date that does not follow writes by itself."""
@@ -185,19 +309,58 @@ class Backend(ABC):
         return np.stack([vectors[key] for key in ids])
 
     def fetch_dict(self, ids: Sequence[Hashable]) -> dict[Hashable, Array]:
-        """Return the vectors of these documents by id; ids that do not exist are skipped."""
+        """Read the vectors of some documents by id.
+
+        Parameters
+        ----------
+        ids : sequence
+            Ids, of which some may not exist.
+
+        Returns
+        -------
+        dict of id to array of shape (d,)
+            Without the ids that do not exist.
+        """
         vectors: dict[Hashable, Array] = {}
         for keys, rows in self.fetch(ids):
             vectors.update(zip(keys, rows, strict=True))
         return vectors
 
     def take_batches(self, ids: Sequence[Hashable], size: int) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        """Yield these documents in this order, ``size`` at a time."""
+        """Read some documents in their order, for stores that have no faster way to read all.
+
+        Parameters
+        ----------
+        ids : sequence
+            Ids of the collection.
+        size : int
+            How many to read at a time.
+
+        Yields
+        ------
+        ids : sequence
+            The next ids.
+        vectors : array of shape (rows, d)
+            Their vectors.
+        """
         for batch in slices(len(ids), size):
             yield ids[batch], self.take(ids[batch])
 
     def positions_unchanged(self, ids: Sequence[Any], old: Array) -> list[int]:
-        """Read these documents, and return the positions of the documents that have the old vectors."""
+        """Read some documents, and return which of them have the old vectors.
+
+        Parameters
+        ----------
+        ids : sequence
+            Ids, of which some may not exist.
+        old : array of shape (len(ids), d)
+            The vectors that they are expected to have.
+
+        Returns
+        -------
+        list of int
+            Positions in ``ids``.
+        """
         current = self.fetch_dict(ids)
         positions = [position for position, key in enumerate(ids) if key in current]
         if not positions:
@@ -206,7 +369,19 @@ class Backend(ABC):
         return [position for position, is_equal in zip(positions, equal.tolist(), strict=True) if is_equal]
 
     def equal_rows(self, stored: Array, expected: Array) -> Mask:
-        """Return which rows are equal up to the precision of the store."""
+        """Return which rows are equal up to the precision of the store (``tolerance``).
+
+        Parameters
+        ----------
+        stored : array of shape (n, d)
+            Vectors that were read from the store.
+        expected : array of shape (n, d)
+            Vectors to compare them with.
+
+        Returns
+        -------
+        array of bool, shape (n,)
+        """
         expected = expected.astype(stored.dtype)
         difference = np.abs(stored - expected).max(axis=1, initial=0)
         equal: Mask = difference <= self.tolerance * np.abs(expected).max(axis=1, initial=0)
@@ -236,7 +411,22 @@ class Backend(ABC):
         self.close()
 
     def resolve_similarity(self, own: str | None) -> str | None:
-        """Return the similarity of the store, or the one given as an option if the store does not know its own."""
+        """Return the similarity of the store, or the one given as an option if the store does not know its own.
+
+        Parameters
+        ----------
+        own : str or None
+            The similarity that the collection states.
+
+        Returns
+        -------
+        {"cosine", "dot", "l2"} or None
+
+        Raises
+        ------
+        OptionError
+            If the option contradicts the collection, or is no similarity.
+        """
         requested = self._requested_similarity
         if requested not in (None, *SIMILARITIES):
             raise OptionError(f"{self.url}: unknown similarity {requested!r}: use one of {', '.join(SIMILARITIES)}")
@@ -245,7 +435,26 @@ class Backend(ABC):
         return requested or own
 
     def resolve_name(self, option: str, requested: str | None, names: Sequence[str]) -> str:
-        """Return the column or vector to use: the requested one, or the only one."""
+        """Return the column or vector to use: the requested one, or the only one.
+
+        Parameters
+        ----------
+        option : str
+            The option that names it, for the message.
+        requested : str or None
+            The value of the option.
+        names : sequence of str
+            What there is to choose from.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        StoreError
+            If the requested one does not exist, or none is requested and there is not exactly one.
+        """
         if requested is None and len(names) == 1:
             return names[0]
         if requested is not None and requested in names:
@@ -255,17 +464,49 @@ class Backend(ABC):
         )
 
     def not_found(self, kind: str, name: str, names: Iterable[str]) -> StoreError:
-        """Return the error for a collection that does not exist."""
+        """Return the error for a collection that does not exist.
+
+        Parameters
+        ----------
+        kind : str
+            What the store calls a collection, for example "table".
+        name : str
+            The one that does not exist.
+        names : iterable of str
+            Those that do.
+
+        Returns
+        -------
+        StoreError
+        """
         return StoreError(f"{self.url}: there is no {kind} {name!r}; {kind}s here: {', '.join(names) or 'none'}")
 
     def name_taken(self, kind: str, name: str) -> StoreError:
-        """Return the error for a collection of others that has the name of a ledger."""
+        """Return the error for a collection of others that has the name of a ledger.
+
+        Parameters
+        ----------
+        kind : str
+            What the store calls a collection, for example "table".
+        name : str
+            The name of the ledger.
+
+        Returns
+        -------
+        StoreError
+        """
         return StoreError(
             f"{self.url}: the {kind} {name!r} has the name of nudgevec's ledger, and was not created by nudgevec"
         )
 
     def warn_without_vector(self, count: int) -> None:
-        """Warn once that documents without a vector are skipped."""
+        """Warn once that documents without a vector are skipped.
+
+        Parameters
+        ----------
+        count : int
+            How many there are; with 0 there is no warning.
+        """
         if count and not self._warned:
             self._warned = True
             message = f"{self.url}: {count} documents have no vector and are left out"

@@ -31,6 +31,15 @@ class Store(Backend):
     A store has the members of a corpus (``ids``, ``dim``, ``take``, ``blocks``), so tuners and ``evaluate`` accept it.
     It is a context manager.
 
+    Parameters
+    ----------
+    client : object
+        A connected client of the store's library.
+    address : Address
+        Where the collection is.
+    similarity : str, optional
+        How vectors are compared, if the store does not know it. Subclasses have more options.
+
     Attributes
     ----------
     url : str
@@ -305,7 +314,17 @@ class Store(Backend):
             )
 
     def check_ledger(self, ledger: Ledger) -> None:
-        """Raise StoreError if a ledger is not about these vectors of the collection."""
+        """Check that a ledger is about these vectors of the collection.
+
+        Parameters
+        ----------
+        ledger : Ledger
+
+        Raises
+        ------
+        StoreError
+            If the patch was applied to other columns.
+        """
         for name, value in ledger.columns.items():
             if self.columns.get(name) != value:
                 raise StoreError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nudgevec.errors import LabelError
@@ -40,7 +41,9 @@ class Split:
         return self.qrels[name]
 
 
-def split(collection: Collection, seed: int = 0, use_given: bool = True) -> Split:
+def split(
+    collection: Collection, seed: int = 0, use_given: bool = True, *, max_queries: Mapping[str, int] = MAX_QUERIES
+) -> Split:
     """Split the labelled queries of a collection into train, validation and test.
 
     Parameters
@@ -52,11 +55,13 @@ def split(collection: Collection, seed: int = 0, use_given: bool = True) -> Spli
         Keep the split of a collection that has train and test labels. If it has no validation labels, an eighth of its
         training queries becomes the validation split. A query that is in two splits in different spellings is removed
         from train first, then from validation.
+    max_queries : dict of str to int
+        The largest number of queries of a split; by default 10,000 for validation and for test.
 
     Returns
     -------
     Split
-        The given split, or 0.7 / 0.1 / 0.2 of the queries by hash. Validation and test have at most 10,000 queries.
+        The given split, or 0.7 / 0.1 / 0.2 of the queries by hash.
 
     Raises
     ------
@@ -81,7 +86,7 @@ def split(collection: Collection, seed: int = 0, use_given: bool = True) -> Spli
         qrels, description = {name: {} for name in SPLITS}, _hash_description(seed)
         for query, grades in collection.merged_qrels.items():
             qrels[split_of(keys[query], seed)][query] = grades
-    for name, limit in MAX_QUERIES.items():
+    for name, limit in max_queries.items():
         if len(qrels[name]) > limit:
             # Another seed than that of the split, or only hashes from one end of the range would be kept.
             order = sorted(qrels[name], key=lambda query: (hash_fraction(keys[query], seed + 1), query))

@@ -14,18 +14,27 @@ import numpy as np
 
 from nudgevec.arrays import Array
 from nudgevec.errors import VectorError
-from nudgevec.http import check_server, excerpt, post_json, public_url
+from nudgevec.http import LIMITS, Limits, check_server, excerpt, post_json, public_url
 
 
 class OpenAIEmbedder:
-    """An embedding model on a server."""
+    """An embedding model on a server.
+
+    Parameters
+    ----------
+    model : str
+        Its name on the server.
+    batch_size : int
+        Number of texts per request.
+    limits : Limits
+        How long to wait for the server, and how much to read.
+    """
 
     cached = True
-    batch_size = 128
     prefixes = ("", "")
 
-    def __init__(self, model: str) -> None:
-        self.model = model
+    def __init__(self, model: str, *, batch_size: int = 128, limits: Limits = LIMITS) -> None:
+        self.model, self.batch_size, self._limits = model, batch_size, limits
         url = os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
         self._base_url = check_server(url, "OPENAI_BASE_URL")
         # The same model name may mean another model on another server.
@@ -35,7 +44,7 @@ class OpenAIEmbedder:
         # Servers reject empty texts.
         inputs = [text if text.strip() else " " for text in texts]
         request = {"model": self.model, "input": inputs, "encoding_format": "float"}
-        response = post_json(f"{self._base_url}/embeddings", request)
+        response = post_json(f"{self._base_url}/embeddings", request, self._limits)
         try:
             vectors = _read_vectors(response, len(inputs))
         except VectorError as error:
