@@ -131,8 +131,8 @@ class Search:
         """Return the vectors of some labelled documents."""
         return self.vectors[np.searchsorted(self.labelled, rows)]
 
-    def sweep(self, queries: Queries, found: TopK, paths: Paths, metric: Metric) -> Steps:
-        """Return the metric of every query as a function of the step."""
+    def sweep(self, queries: Queries, found: TopK, paths: Paths, metric: Metric, n_queries: int | None = None) -> Steps:
+        """Return the metric of every query as a function of the step; for ``n_queries`` see ``metric_steps``."""
         unmoved_labelled = np.setdiff1d(self.labelled, paths.rows, assume_unique=True)
         vectors = self.vectors_of(unmoved_labelled)
         unmoved = with_rows(found, unmoved_labelled, vectors, queries.vectors, self.engine, cosine=self.cosine)
@@ -143,7 +143,8 @@ class Search:
                 f"documents: {where} is 1e15 times as long as the documents that move; rescale the vectors"
             )
         metric = metric.limited(self.reader.n_rows)
-        return metric_steps(paths, queries.vectors, queries.relevant, metric, unmoved, self.engine.scorer)
+        score_with = self.engine.scorer
+        return metric_steps(paths, queries.vectors, queries.relevant, metric, unmoved, score_with, n_queries=n_queries)
 
     def test(self, queries: Queries, found: TopK, paths: Paths, patch: Patch, metric: Metric) -> BeforeAfter:
         """Evaluate before and after the patch."""

@@ -184,24 +184,28 @@ def choose(curve: Curve, steps: Steps, paths: Paths, guard: float, largest_gamma
     sqrt(sum(d^2)). The step is taken only if sum(d) is more than ``guard`` times that. With the default of 1, one query
     that gets better is no reason to move documents; two and no loser are. 0 switches the guard off.
     """
-    phi = _middle_of_widest_gap(steps, paths, paths.phi(largest_gamma))
+    phi = best_angle(steps, paths, paths.phi(largest_gamma))
     gamma = float(paths.gammas(np.array([phi]))[0])
     plateau = int(np.searchsorted(curve.edges, gamma, side="right")) - 1
     plateau = min(plateau, len(curve.values) - 1)
     best = float(curve.values[plateau])
     if best <= curve.at_zero or gamma == 0:
         return Choice(0.0, (0.0, 0.0), curve.at_zero, curve.at_zero, 0.0, 0.0)
-    gain = steps.per_query(phi) - steps.at_zero * steps.quantum
-    spread = sqrt(float(gain @ gain))
-    evidence = float(gain.sum()) / spread if spread > 0 else 0.0
-    if guard > 0 and not evidence > guard * (1 + 1e-9):
-        return Choice(0.0, (0.0, 0.0), curve.at_zero, curve.at_zero, evidence, gamma)
+    strength = evidence(steps.per_query(phi) - steps.at_zero * steps.quantum)
+    if guard > 0 and not strength > guard * (1 + 1e-9):
+        return Choice(0.0, (0.0, 0.0), curve.at_zero, curve.at_zero, strength, gamma)
     between = float(curve.edges[plateau]), float(curve.edges[plateau + 1])
-    return Choice(gamma, between, curve.at_zero, best, evidence, gamma)
+    return Choice(gamma, between, curve.at_zero, best, strength, gamma)
 
 
-def _middle_of_widest_gap(steps: Steps, paths: Paths, last: float) -> float:
-    """Return the middle of the widest gap between crossings, up to the angle ``last``, that has the highest value."""
+def evidence(gain: Floats) -> float:
+    """Return the sum of what all queries gain, in standard deviations of chance; see ``choose``."""
+    spread = sqrt(float(gain @ gain))
+    return float(gain.sum()) / spread if spread > 0 else 0.0
+
+
+def best_angle(steps: Steps, paths: Paths, last: float) -> float:
+    """Return the angle, at most ``last``, in the middle of the widest of the gaps with the highest value."""
     left, value = _plateaus(steps)
     right = np.append(left[1:], paths.max_angle)
     # Beyond the last stop nothing changes, so the last gap ends there.

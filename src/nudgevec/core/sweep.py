@@ -10,7 +10,7 @@ Values of the metric are whole numbers of a small quantum, so that sums over que
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -93,6 +93,7 @@ def metric_steps(
     score_with: Callable[[Singles], Scorer] = scorer,
     *,
     leaf_size: int = LEAF,
+    n_queries: int | None = None,
 ) -> Steps:
     """Return the metric of every query as a step function.
 
@@ -112,8 +113,10 @@ def metric_steps(
         Makes a scorer of vectors: the ``scorer`` of an engine.
     leaf_size : int
         How many candidates are compared rather than pruned further. The result does not depend on it.
+    n_queries : int, optional
+        The number of queries whose steps will be added up, these by default.
     """
-    bits = quantum_bits(len(queries))
+    bits = quantum_bits(n_queries or len(queries))
     problem = _problem(paths, labels, len(queries), metric, 2.0**bits)
     score_start = score_with(as_float32(problem.start / problem.divisor[:, None]))
     score_direction = score_with(as_float32(problem.direction))
@@ -128,6 +131,15 @@ def metric_steps(
     query, phi, delta, at_zero = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.lexsort((query, phi))
     return Steps(phi[order], query[order], delta[order], at_zero, 2.0**-bits)
+
+
+def joined(parts: Sequence[Steps]) -> Steps:
+    """Return the steps of several groups of queries as those of one; the groups have the same quantum."""
+    sizes = [len(part.at_zero) for part in parts]
+    first = np.repeat(np.cumsum([0, *sizes[:-1]]), [len(part.phi) for part in parts])
+    phi, query, delta, at_zero = (np.concatenate([part[column] for part in parts]) for column in range(4))
+    order = np.lexsort((query + first, phi))
+    return Steps(phi[order], (query + first)[order], delta[order], at_zero, parts[0].quantum)
 
 
 def quantum_bits(n_queries: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nudgevec.core.scan import scorer, top_k
+from nudgevec.core.softmax import moments
 
 
 class CpuEngine:
@@ -11,3 +12,4 @@ class CpuEngine:
     name = "cpu"
     top_k = staticmethod(top_k)
     scorer = staticmethod(scorer)
+    moments = staticmethod(moments)

@@ -16,6 +16,7 @@ import numpy as np
 
 from nudgevec.arrays import Array, Floats, Ints, Singles
 from nudgevec.core.scan import Block, Filter, Scorer, TopK, add_pairs, as_float32, empty_top_k, filter_of, sort_heaps
+from nudgevec.core.softmax import Side
 from nudgevec.errors import MissingExtraError
 
 # The width of the matrices is a multiple of this, which tensor cores need to work on them.
@@ -56,6 +57,8 @@ class TorchEngine:
             raise MissingExtraError("the torch engine", "torch") from None
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.block_rows = block_rows
+        # Scores of a product for ``moments``; the documents are copied once for each.
+        self.softmax_scores = 1 << (27 if self.device.type == "cuda" else 22)
         # Scores that exist at a time; with what is made of them, three times as much memory.
         self._products = 1 << (28 if self.device.type == "cuda" else 22)
 
@@ -78,6 +81,18 @@ class TorchEngine:
             return result
 
         return scores
+
+    def moments(
+        self, queries: Singles, documents: Singles, tau: float, log_weight: Singles, side: Side
+    ) -> tuple[Floats, Singles]:
+        """Return what ``core.softmax.moments`` returns, up to rounding."""
+        with self._precision(tf32=False):
+            asked, offered = self._put(queries), self._put(documents)
+            scores = asked @ offered.T / tau + self._put(log_weight)
+            log_sum = scores.logsumexp(dim=1)
+            probability = scores.sub_(log_sum[:, None]).exp_()
+            expected = probability @ offered if side == "queries" else probability.T @ asked
+        return log_sum.double().cpu().numpy(), expected.cpu().numpy()
 
     def top_k(
         self, blocks: Iterable[Block], queries: Floats, k: int, *, cosine: bool, floor: Floats | None = None
