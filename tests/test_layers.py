@@ -146,7 +146,7 @@ print(*modules)
 
 # The modules of a fit in the order they are first called.
 STAGES = [
-    "tuners",
+    "tuners.step",
     "engines",
     "corpus.reader",
     "corpus.arrays",

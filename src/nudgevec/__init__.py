@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nudgevec.stores import open_store as open_store
     from nudgevec.stores.base import Store as Store
     from nudgevec.stores.ledger import Status as Status
+    from nudgevec.tuners import Nudge as Nudge
     from nudgevec.tuners import NudgeM as NudgeM
     from nudgevec.tuners import NudgeMN as NudgeMN
     from nudgevec.tuners import NudgeN as NudgeN
@@ -49,6 +50,7 @@ _HOME = {
     "Evaluation": "evaluation",
     "Event": "feedback.event",
     "LabelLog": "feedback.log",
+    "Nudge": "tuners",
     "NudgeM": "tuners",
     "NudgeMN": "tuners",
     "NudgeN": "tuners",

@@ -18,13 +18,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.arrays import Array, Floats, Ints
+from nudgevec.arrays import Array, Floats, Ints, as_matrix
 from nudgevec.core.curve import Curve
+from nudgevec.core.linear_map import LinearMap
 from nudgevec.corpus import ArrayCorpus, Corpus, Reader
-from nudgevec.errors import LabelError, PatchError
+from nudgevec.errors import LabelError, PatchError, VectorError
 from nudgevec.files import write_file_atomically
 
 _FORMAT = "nudgevec-patch-1"
+
+
+def method_name(method: str) -> str:
+    """Return what to call a method in a message."""
+    return "Nudge" if method == "auto" else f"NUDGE-{method}"
+
+
 # The fields of a patch that are arrays, and the others.
 _ARRAYS = ("rows", "before", "after", "labels", "distance")
 _FACTS = ("ids", "method", "similarity", "gamma", "metric", "validation", "counts")
@@ -60,6 +68,8 @@ class Patch:
         Numbers of documents, of queries and labels given, and of queries used.
     curve : Curve, optional
         The metric as a function of gamma.
+    query_map : array of shape (d, d), optional
+        The matrix of a map of queries; see ``adapt``.
 
     Examples
     --------
@@ -89,6 +99,7 @@ class Patch:
     validation: dict[str, Any] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     curve: Curve | None = None
+    query_map: Array | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -98,7 +109,9 @@ class Patch:
         if self.validation:
             before, after = self.validation["before"], self.validation["after"]
             gain = f", validation {self.metric} {before:.4f} -> {after:.4f}"
-        return f"Patch(NUDGE-{self.method}, {len(self)} rows moved by gamma {self.gamma:.4g}{gain})"
+        moved = f"{len(self)} rows moved by gamma {self.gamma:.4g}"
+        mapped = "" if self.query_map is None else ", queries mapped"
+        return f"Patch({method_name(self.method)}, {moved}{mapped}{gain})"
 
     @property
     def fingerprint(self) -> str:
@@ -113,7 +126,39 @@ class Patch:
         """A hash of the method and of the ids, original and new vectors; stores recognise a patch by it."""
         digest = hashlib.sha256(f"{self.method} {self.fingerprint}".encode())
         digest.update(np.ascontiguousarray(self.after).tobytes())
+        if self.query_map is not None:
+            digest.update(np.ascontiguousarray(self.query_map).tobytes())
         return digest.hexdigest()
+
+    def adapt(self, queries: npt.ArrayLike) -> Array:
+        """Return the vectors to search with where the patch is applied.
+
+        Parameters
+        ----------
+        queries : array of shape (q, d) or (d,)
+            Query vectors of the embedder.
+
+        Returns
+        -------
+        array of the same shape
+            x + x A, scaled back to the length of x, where the patch has a map A of queries; otherwise the queries as
+            they are.
+
+        Examples
+        --------
+        >>> from nudgevec import Nudge, demo
+        >>> search = demo.load()
+        >>> tuner = Nudge(side="queries").fit(search.documents, search.part(search.train))
+        >>> tuner.patch_.adapt(search.queries[0]).shape
+        (256,)
+        """
+        vectors = np.asarray(queries)
+        if self.query_map is None:
+            return vectors
+        rows = as_matrix(vectors[None] if vectors.ndim == 1 else vectors, "queries")
+        if rows.shape[1] != len(self.query_map):
+            raise VectorError(f"queries have {rows.shape[1]} dimensions, the patch has {len(self.query_map)}")
+        return LinearMap(self.query_map)(rows).reshape(vectors.shape)
 
     def apply(self, documents: Corpus | npt.ArrayLike) -> Any:
         """Return a copy of the documents with the new vectors; all other rows are bit-identical.
@@ -277,6 +322,8 @@ class Patch:
         arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
         if self.curve is not None:
             arrays |= {"curve.edges": self.curve.edges, "curve.values": self.curve.values}
+        if self.query_map is not None:
+            arrays["query_map"] = np.ascontiguousarray(self.query_map)
         return arrays
 
     @classmethod
@@ -287,7 +334,8 @@ class Patch:
             curve = Curve(arrays["curve.edges"], arrays["curve.values"], facts["curve.at_zero"])
             _require(curve.edges.shape == (len(curve.values) + 1,), "the curve has a wrong shape")
         parts: dict[str, Any] = {**facts, **arrays}
-        patch = cls(**{name: parts[name] for name in (*_ARRAYS, *_FACTS)}, curve=curve)
+        given = {name: parts[name] for name in (*_ARRAYS, *_FACTS)}
+        patch = cls(**given, curve=curve, query_map=arrays.get("query_map"))
         _check_facts(patch)
         _check_arrays(patch)
         return patch
@@ -320,6 +368,10 @@ def _check_arrays(patch: Patch) -> None:
         "rows, ids and vectors differ in number",
     )
     _require(patch.before.dtype == patch.after.dtype and patch.before.dtype.kind == "f", "the type is wrong")
+    if patch.query_map is not None:
+        shape = (patch.before.shape[1],) * 2
+        _require(patch.query_map.shape == shape and patch.query_map.dtype.kind == "f", "the map has a wrong shape")
+        _require(bool(np.isfinite(patch.query_map).all()), "the map is not finite")
     vectors_and_distance = (patch.before, patch.after, patch.distance)
     _require(all(np.isfinite(numbers).all() for numbers in vectors_and_distance), "a vector is not finite")
     _require(len(set(patch.ids)) == n and len(set(patch.rows.tolist())) == n, "a document occurs twice")

@@ -35,9 +35,16 @@ def _add_runs(commands: Any) -> None:
     tune.add_argument("--overwrite", action="store_true", help="replace RUN if it exists")
     tune.add_argument(
         "--method",
-        default="N",
-        metavar="N|M",
-        help="N rotates documents (cosine similarity), M moves them along a ray (inner product); variants: M+N, NU",
+        default="auto",
+        metavar="auto|N|M",
+        help="auto maps all vectors and rotates labelled documents (cosine similarity), N only rotates, M moves along "
+        "a ray (inner product); variants: M+N, NU",
+    )
+    tune.add_argument(
+        "--side",
+        choices=("auto", "documents", "queries"),
+        help="what the map of the method auto moves: all documents, once, or every query before its search (by default "
+        "the documents if there are at most 100,000)",
     )
     tune.add_argument(
         "--metric",

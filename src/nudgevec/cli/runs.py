@@ -11,6 +11,7 @@ from nudgevec import evaluation
 from nudgevec.cli.output import print_json, print_text, shorten
 from nudgevec.errors import NudgeWarning, OptionError
 from nudgevec.metrics import USUAL
+from nudgevec.patch import Patch
 from nudgevec.runs import card, folder, pipeline, same_model, tuning
 from nudgevec.stores import Address, evaluate_index, is_store
 from nudgevec.tables import COMPARISON, Column, print_table
@@ -28,6 +29,7 @@ def tune(options: argparse.Namespace) -> None:
         overwrite=options.overwrite,
         method=options.method,
         metric=options.metric,
+        side=options.side,
         gamma=options.gamma,
         guard=options.guard,
         refit=options.refit,
@@ -58,16 +60,17 @@ def evaluate(options: argparse.Namespace) -> None:
     mismatch = same_model.model_mismatch(data)
     if mismatch:
         warnings.warn(mismatch, NudgeWarning, stacklevel=2)
-    documents, description = _measured_documents(data, saved, options)
+    documents, description, patch = _measured_documents(data, saved, options)
     test = data.queries[TEST]
+    vectors = test.vectors if patch is None else patch.adapt(test.vectors)
     metrics = options.metric or list(facts.get("test", {}).get("before", USUAL))
     similarity = evaluation.similarity_for(documents, options.similarity or facts.get("similarity"))
     if options.through_index:
         similarity = "index"
-        result = evaluate_index(documents, test.vectors, test.labels, metrics)
+        result = evaluate_index(documents, vectors, test.labels, metrics)
     else:
         result = evaluation.evaluate(
-            documents, test.vectors, test.labels, metrics, similarity=similarity, engine=options.engine
+            documents, vectors, test.labels, metrics, similarity=similarity, engine=options.engine
         )
     scores = pipeline.score_facts(result)
     if options.json:
@@ -109,21 +112,22 @@ def inspect(options: argparse.Namespace) -> None:
 
 def _measured_documents(
     data: pipeline.Prepared, saved: folder.SavedRun | None, options: argparse.Namespace
-) -> tuple[Any, str]:
-    """Return the documents to measure, and what they are."""
+) -> tuple[Any, str, Patch | None]:
+    """Return the documents to measure, what they are, and the patch of the run if they have it."""
     store = data.collection.documents.store
     if options.through_index and (store is None or options.original):
         problem = "not the original vectors" if options.original else "and needs --store URL"
         raise OptionError(f"--through-index measures what the index of a store finds, {problem}")
     if options.original or (store is None and saved is None):
-        return data.documents, "the original vectors"
+        return data.documents, "the original vectors", None
     if store is None or (saved is not None and not options.through_index):
         assert saved is not None
-        return saved.patch.over(data.documents), f"the original vectors with the patch of {options.run}"
+        description = f"the original vectors with the patch of {options.run}"
+        return saved.patch.over(data.documents), description, saved.patch
     status = store.status()
     if saved is not None and (status.metadata is None or status.metadata["patch"] != saved.patch.identity):
         raise OptionError(f"{store.url}: the patch of {options.run} is not applied, and its index has other vectors")
-    return store, f"as the store serves them; {status}"
+    return store, f"as the store serves them; {status}", None if saved is None else saved.patch
 
 
 def _data(options: argparse.Namespace) -> str:

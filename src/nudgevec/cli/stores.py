@@ -12,6 +12,7 @@ import numpy as np
 
 from nudgevec.cli.output import print_json, print_text
 from nudgevec.errors import NudgeWarning, OptionError, VectorError
+from nudgevec.patch import Patch
 from nudgevec.runs import folder
 from nudgevec.runs.pipeline import warn_dropped
 from nudgevec.stores import Address, Store, error_text, open_store, recall
@@ -46,7 +47,7 @@ def apply(options: argparse.Namespace) -> None:
     """Apply the patch of a run, and check the search of the store before and after."""
     run = folder.SavedRun(Path(options.run))
     patch = run.patch
-    queries: Any = run.query_vectors()[: options.check] if options.check > 0 else ()
+    queries: Any = patch.adapt(run.query_vectors()[: options.check]) if options.check > 0 else ()
     found: dict[str, float] = {}
     with _open_for_writing(options) as store:
         if len(queries) and store.status().metadata is None:
@@ -63,6 +64,7 @@ def apply(options: argparse.Namespace) -> None:
         return
     if status.metadata is None:
         print_text(f"{store.url}: nothing to apply: this run moved no documents")
+        _print_query_map(patch, options.run)
         return
     print_text(f"{store.url}: {status}")
     if "after" in found:
@@ -70,6 +72,16 @@ def apply(options: argparse.Namespace) -> None:
         print_text(
             f"The store's own search finds {found['after']:.1%}{before} of the true 10 nearest documents of "
             f"{len(queries):,} test queries."
+        )
+    _print_query_map(patch, options.run)
+
+
+def _print_query_map(patch: Patch, run: str) -> None:
+    """Say what queries need, where the patch has a map of them."""
+    if patch.query_map is not None:
+        print_text(
+            f"Every query vector q needs the map of this run before its search: q + q @ A, with A from "
+            f"{run}/query_map.npy, or Patch.adapt(q)."
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import ceil
 from typing import Any
 
+from nudgevec.patch import method_name
 from nudgevec.tables import COMPARISON, comparison_row
 
 
@@ -26,26 +27,47 @@ def summary(facts: dict[str, Any]) -> list[str]:
         f"unchanged (p = {change['p_value']:.4f}).",
         f"{n_trained:,} of {n_test:,} test queries ({n_trained / n_test:.0%}) have a relevant document that is "
         "labelled for a training query too.",
-        *([] if counts["moved"] else _advice(facts)),
+        *([] if is_changed(facts) else _advice(facts)),
     ]
 
 
 def _step(facts: dict[str, Any]) -> str:
     """Return which step was taken, or why none was."""
-    metric, validation = facts["metric"], facts["validation"]
-    if facts["counts"]["moved"]:
+    metric, validation, name = facts["metric"], facts["validation"], method_name(facts["method"])
+    if is_changed(facts):
         is_given = facts["gamma_is_given"]
-        choice = "was given" if is_given else f"is the best step for {metric} on the validation queries"
-        moved = f"NUDGE-{facts['method']} moved {facts['counts']['moved']:,} documents"
-        return f"{moved}; gamma {facts['gamma']:.4g} {choice}."
+        choice = "was given" if is_given else f"is the best step for {metric} on the held-out queries"
+        if facts["map"] and facts["map"]["sigma"]:
+            return _mapped(facts, choice)
+        return f"{name} moved {facts['counts']['moved']:,} documents; gamma {facts['gamma']:.4g} {choice}."
     if facts["gamma_is_given"]:
         return f"No document moved: with gamma {facts['gamma']:.4g}, no vector changes."
-    if not validation["best_gamma"]:
-        return f"No document moved: no step improves {metric} on the validation queries."
+    if not validation["best_gamma"] and validation["evidence"] <= 0:
+        return f"No document moved: nothing improves {metric} on the held-out queries."
+    if facts["map"]:
+        return f"No document moved: the gain in {metric} on the held-out queries could be chance."
     return (
         f"No document moved: gamma {validation['best_gamma']:.4g} is the best step for {metric} on the validation "
         "queries, but its gain could be chance."
     )
+
+
+def _mapped(facts: dict[str, Any], choice: str) -> str:
+    """Return what a map moved, and what that costs."""
+    side, sigma, moved = facts["map"]["side"], facts["map"]["sigma"], facts["counts"]["moved"]
+    step = f"labelled documents then rotate toward their queries: gamma {facts['gamma']:.4g} {choice}"
+    if not facts["gamma"]:
+        step = f"no further step of labelled documents improves {facts['metric']}"
+    if side == "documents":
+        cost = f"{moved:,} vectors are to be written once; nothing changes at query time"
+    else:
+        cost = f"{moved:,} vectors are to be written, and every query goes through the map before its search"
+    return f"Nudge mapped all {side} (sigma {sigma:g}); {step}. {cost}."
+
+
+def is_changed(facts: dict[str, Any]) -> bool:
+    """Whether a run changes documents or queries."""
+    return bool(facts["counts"]["moved"] or (facts["map"] and facts["map"]["sigma"]))
 
 
 def _advice(facts: dict[str, Any]) -> Iterator[str]:
@@ -92,12 +114,12 @@ def run_card(facts: dict[str, Any]) -> str:
     """Return the ``README.md`` of a run folder."""
     versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
     sentences = "\n".join(f"- {sentence}" for sentence in summary(facts))
-    return f"""# {facts["data"]["name"]}, tuned with NUDGE-{facts["method"]}
+    return f"""# {facts["data"]["name"]}, tuned with {method_name(facts["method"])}
 
 {sentences}
 
 {_markdown_table(facts)}
-
+{_snippet(facts)}
 | | |
 |---|---|
 | embedder | {facts["embedder"]} |
@@ -110,6 +132,20 @@ def run_card(facts: dict[str, Any]) -> str:
 `patch.safetensors` holds the moved rows before and after, `run.json` all figures, `queries.jsonl` every test query,
 `documents.jsonl` every moved document, and `query_curves.safetensors` the metric of every query at every gamma.
 `nudgevec inspect` shows them.
+"""
+
+
+def _snippet(facts: dict[str, Any]) -> str:
+    """Return how to map queries, where a run asks for it."""
+    if not facts["map"] or facts["map"]["side"] != "queries" or not facts["map"]["sigma"]:
+        return ""
+    return """
+Map every query vector before the search, with NumPy or the matrix product of any other library:
+
+```python
+matrix = numpy.load("query_map.npy")  # once
+query = query + query @ matrix  # then scale it back to its length where the store does not normalise
+```
 """
 
 

@@ -70,6 +70,8 @@ def write(run: Run, target: Path) -> None:
     """Write a run to a claimed folder."""
     with replace_files(target) as draft:
         run.patch.save(draft / "patch.safetensors")
+        if run.patch.query_map is not None:
+            np.save(draft / "query_map.npy", run.patch.query_map)
         _write_records(draft / "queries.jsonl", _query_records(run))
         vectors = run.data.queries[TEST].vectors[run.test.before.query[:_MAX_QUERY_VECTORS]]
         _write_tensors(draft / "queries.safetensors", {"test": np.ascontiguousarray(vectors, np.float32)})

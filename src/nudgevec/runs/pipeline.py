@@ -31,9 +31,11 @@ from nudgevec.stores.compatibility import check_dot
 from nudgevec.text.collection import Collection
 from nudgevec.text.embedders import embed_collection
 from nudgevec.text.splits import SPLITS, TEST, TRAIN, VALIDATION, Split, split
-from nudgevec.tuners import NudgeM, NudgeMN, NudgeN, NudgeNU, Tuner
+from nudgevec.tuners import Nudge, NudgeM, NudgeMN, NudgeN, NudgeNU, Tuner
+from nudgevec.tuners.step import StepTuner
 
-METHODS: dict[str, type[Tuner]] = {tuner.method: tuner for tuner in (NudgeN, NudgeM, NudgeMN, NudgeNU)}
+STEP_METHODS: dict[str, type[StepTuner]] = {tuner.method: tuner for tuner in (NudgeN, NudgeM, NudgeMN, NudgeNU)}
+METHODS = (Nudge.method, *STEP_METHODS)
 FORMAT = "nudgevec-run-1"
 _N_SUGGESTIONS = 10
 
@@ -113,7 +115,7 @@ class Run:
     tuner : Tuner
         The fitted tuner.
     options : dict
-        The method, metric, guard and refit, and whether gamma was given.
+        The method, metric, guard and refit, whether gamma was given, and the map.
     """
 
     data: Prepared
@@ -171,7 +173,8 @@ class Run:
         """Return how many validation queries would show the gain that was seen on them, if this can be estimated."""
         choice = self.tuner.choice_
         n_queries = len(self._relevant(VALIDATION))
-        return None if choice is None else choice.queries_needed(n_queries, self.tuner.guard)
+        guard = (2 if isinstance(self.tuner, Nudge) else 1) * self.tuner.guard
+        return None if choice is None else choice.queries_needed(n_queries, guard)
 
     def _wanted_documents(self) -> list[Hashable]:
         """Return the ids of the documents without training labels that most validation queries ask for."""
@@ -258,6 +261,7 @@ def make_tuner(
     method: str,
     metric: str,
     *,
+    side: str | None = None,
     gamma: float | None = None,
     guard: float = 1.0,
     refit: bool = False,
@@ -268,13 +272,22 @@ def make_tuner(
     Raises
     ------
     OptionError
-        If an option is unknown or out of its range.
+        If an option is unknown, out of its range, or not one of the method.
     """
-    if method not in METHODS:
+    name = str(Metric.parse(metric))
+    if method == Nudge.method:
+        if gamma is not None:
+            raise OptionError(f"the method {method} chooses gamma itself: leave it out, or use the method N")
+        tuner: Tuner = Nudge(name, side=side or "auto", guard=guard, engine=engine)
+    elif method in STEP_METHODS:
+        if side is not None:
+            raise OptionError(f"the method {method} has no map: the side (--side) is an option of {Nudge.method}")
+        step_tuner = STEP_METHODS[method](name, guard=guard, refit=refit, engine=engine)
+        if gamma is not None:
+            step_tuner.gamma = gamma
+        tuner = step_tuner
+    else:
         raise OptionError(f"unknown method {method!r}: use one of {', '.join(METHODS)}")
-    tuner = METHODS[method](str(Metric.parse(metric)), guard=guard, refit=refit, engine=engine)
-    if gamma is not None:
-        tuner.gamma = gamma
     tuner.check_options()
     return tuner
 
@@ -286,9 +299,12 @@ def fit(data: Prepared, tuner: Tuner) -> Run:
         check_dot(str(data.collection.source), store.similarity, tuner.method)
     labelled = {name: (queries.vectors, queries.labels) for name, queries in data.queries.items()}
     tuner.fit(data.documents, labelled[TRAIN], labelled[VALIDATION], labelled[TEST])
-    names = ("method", "metric", "guard", "refit")
-    options = {name: getattr(tuner, name) for name in names}
-    return Run(data, tuner, {**options, "gamma_is_given": tuner.gamma is not None})
+    options: dict[str, Any] = {name: getattr(tuner, name) for name in ("method", "metric", "guard")}
+    if isinstance(tuner, Nudge):
+        options |= {"refit": True, "gamma_is_given": False, "map": {"side": tuner.side_, "sigma": tuner.sigma_}}
+    elif isinstance(tuner, StepTuner):
+        options |= {"refit": tuner.refit, "gamma_is_given": tuner.gamma is not None, "map": None}
+    return Run(data, tuner, options)
 
 
 def score_facts(evaluation: Evaluation) -> dict[str, dict[str, float]]:

@@ -22,8 +22,9 @@ def tune(
     *,
     labels: str | os.PathLike[str] | LabelLog | None = None,
     embedder: str | None = None,
-    method: str = "N",
+    method: str = "auto",
     metric: str = "ndcg@10",
+    side: str | None = None,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     half_life: float | None = None,
@@ -49,10 +50,12 @@ def tune(
     embedder : str, optional
         What turns texts into vectors: ``"static"`` (the default), ``"st:NAME"``, ``"openai:NAME"`` or
         ``"precomputed:NAME"``.
-    method : {"N", "M", "M+N", "NU"}
-        The tuner.
+    method : {"auto", "N", "M", "M+N", "NU"}
+        The tuner: ``Nudge`` ("auto"), or one of the methods of the paper.
     metric : str
         The metric to maximise on the validation queries.
+    side : {"auto", "documents", "queries"}, optional
+        What the map of ``Nudge`` moves.
     out : path, optional
         The run folder to write.
     overwrite : bool
@@ -105,7 +108,7 @@ def tune(
     >>> run.test.after["mrr@3"].mean > run.test.before["mrr@3"].mean
     True
     """
-    tuner = make_tuner(method, metric, gamma=gamma, guard=guard, refit=refit, engine=engine)
+    tuner = make_tuner(method, metric, side=side, gamma=gamma, guard=guard, refit=refit, engine=engine)
     claim: AbstractContextManager[None] = nullcontext()
     if out is not None:
         if not os.fspath(out):

@@ -1,14 +1,10 @@
-"""The tuners: NUDGE-N, NUDGE-M, and the paper's two variants built from the same parts.
-
-A tuner works like a scikit-learn estimator: options in the constructor, data in ``fit``, results in attributes that end
-in an underscore. A second ``fit`` starts afresh.
-"""
+"""The methods of the paper: NUDGE-N, NUDGE-M, and two variants built from the same parts."""
 
 from __future__ import annotations
 
 import logging
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from math import inf, isfinite
 from typing import Any, ClassVar, Self
 
@@ -16,27 +12,26 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.arrays import Array
-from nudgevec.core.curve import Choice, Curve, QueryCurves, choose, curve_of, query_curves
+from nudgevec.core.curve import Choice, Curve, choose, curve_of, query_curves
 from nudgevec.core.exact import norms
 from nudgevec.core.paths import Paths, RowName, rays, rotations
 from nudgevec.core.pull import Pull, sum_pulls
 from nudgevec.corpus import Corpus, Reader
 from nudgevec.engines import Engine, check_engine
 from nudgevec.errors import LabelError, NudgeWarning, OptionError, VectorError
-from nudgevec.estimator import Estimator
 from nudgevec.labels import LabelledQueries, Labels, count_shared, read_labelled_queries
 from nudgevec.metrics import Metric
 from nudgevec.patch import Patch
-from nudgevec.search import BeforeAfter, Queries, Search, reported_metrics, with_relevant_labels
+from nudgevec.search import Queries, Search, reported_metrics, with_relevant_labels
+from nudgevec.tuners.base import Tuner
 
 log = logging.getLogger(__name__)
 
 
-class Tuner(Estimator, ABC):
-    """Common parts of all tuners.
+class StepTuner(Tuner):
+    """The methods of the paper: labelled documents move along their paths, all by the same step.
 
-    Subclasses say which paths documents take (``_paths``) and how far they may go (``_largest_gamma``). The results of
-    ``fit`` are described in ``NudgeN``.
+    Subclasses say which paths documents take (``_paths``) and how far they may go (``_largest_gamma``).
 
     Parameters
     ----------
@@ -52,19 +47,8 @@ class Tuner(Estimator, ABC):
         Where products run.
     """
 
-    method: ClassVar[str]
-    similarity: ClassVar[str]
-    """How tuned vectors are to be compared: "cosine" or "dot"."""
     _rotates: ClassVar[bool]
     _largest_gamma: ClassVar[float]
-
-    gamma_: float
-    curve_: Curve | None
-    choice_: Choice | None
-    query_curves_: QueryCurves | None
-    test_: BeforeAfter | None
-    patch_: Patch
-    _results: ClassVar[tuple[str, ...]] = ("gamma_", "curve_", "choice_", "query_curves_", "test_", "patch_")
 
     def __init__(
         self,
@@ -170,26 +154,6 @@ class Tuner(Estimator, ABC):
         self.test_, self.patch_ = result, patch
         return self
 
-    def transform(self, documents: Corpus | npt.ArrayLike) -> Any:
-        """Return a copy of the documents with the patch applied; unmoved rows are bit-identical.
-
-        Parameters
-        ----------
-        documents : array of shape (n, d), or Corpus
-            The documents of ``fit``.
-
-        Returns
-        -------
-        array or ArrayCorpus
-            An array for an array; for a corpus with ids, an ``ArrayCorpus`` with the same ids.
-
-        Raises
-        ------
-        PatchError
-            If the documents have other vectors than those of ``fit``.
-        """
-        return self.patch_.apply(documents)
-
     def __repr__(self) -> str:
         options = f"metric={self.metric!r}, gamma={self.gamma}, guard={self.guard}, refit={self.refit}"
         state = "not fitted"
@@ -288,7 +252,7 @@ class Tuner(Estimator, ABC):
         )
 
 
-class NudgeN(Tuner):
+class NudgeN(StepTuner):
     """NUDGE-N: rotate labelled documents toward their queries, keeping their length.
 
     For cosine similarity, and for inner product where all vectors have unit length.
@@ -342,7 +306,7 @@ class NudgeN(Tuner):
         return rotations(pull, start, name)
 
 
-class NudgeM(Tuner):
+class NudgeM(StepTuner):
     """NUDGE-M: move labelled documents along a straight ray toward their queries.
 
     For inner product. Moved vectors change their length, so cosine similarity needs ``NudgeN``.
