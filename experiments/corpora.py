@@ -15,6 +15,7 @@ from pathlib import Path
 import hub
 import numpy as np
 
+from nudgevec import demo
 from nudgevec.errors import NudgeWarning
 from nudgevec.text.collection import Collection
 from nudgevec.text.embedders import embed_collection
@@ -23,6 +24,7 @@ from nudgevec.text.readers import beir
 MODEL = "all-MiniLM-L6-v2"
 MODELS = {
     "MiniLM": f"precomputed:{MODEL}",
+    "e5-small": "precomputed:e5-small",
     "wordllama": "static",
     "BGE-S": "st:BAAI/bge-small-en-v1.5",
     "GTE-L": "st:Alibaba-NLP/gte-large-en-v1.5",
@@ -67,6 +69,20 @@ class DataSet:
         train, validation, test = quantile < 0.7, (quantile >= 0.7) & (quantile < 0.8), quantile >= 0.8
         return [query_rows[train], query_rows[validation][:MAX_HELD_OUT], query_rows[test][:MAX_HELD_OUT]]
 
+    def without_zeros(self) -> DataSet:
+        """Return the documents and queries that have a direction; labels of the others are dropped."""
+        rows, query_rows = (np.flatnonzero(vectors.any(axis=1)) for vectors in (self.documents, self.queries))
+        if len(rows) == len(self.documents) and len(query_rows) == len(self.queries):
+            return self
+        new_row = {old: new for new, old in enumerate(rows.tolist())}
+        labels = [
+            {new_row[row]: grade for row, grade in self.labels[query].items() if row in new_row}
+            for query in query_rows.tolist()
+        ]
+        texts = [self.document_texts[row] for row in rows.tolist()] if self.document_texts else []
+        query_texts = [self.query_texts[row] for row in query_rows.tolist()] if self.query_texts else []
+        return DataSet(self.name, self.documents[rows], self.queries[query_rows], labels, texts, query_texts)
+
     def normalized(self) -> DataSet:
         """Return a copy with float32 vectors of unit length."""
         return replace(self, documents=_normalized(self.documents), queries=_normalized(self.queries))
@@ -87,6 +103,8 @@ def local_names() -> list[str]:
 
 def load(name: str, model: str = "MiniLM") -> DataSet:
     """Load a data set with the vectors of a model, both by name; download it if necessary."""
+    if name == "emoji":
+        return _emoji(model)
     embedder, folder = embedder_of(model), data_folder() / name
     if not (folder / "corpus.jsonl").is_file():
         hub.fetch(name, folder)
@@ -95,7 +113,17 @@ def load(name: str, model: str = "MiniLM") -> DataSet:
         collection = beir.read(folder)
     documents, queries, _ = embed_collection(collection, embedder)
     texts = [list(items.texts or []) for items in (collection.documents, collection.queries)]
-    return DataSet(name, documents, np.asarray(queries), _labels(collection), *texts)
+    data = DataSet(name, np.asarray(documents), np.asarray(queries), _labels(collection), *texts)
+    return data.without_zeros()
+
+
+def _emoji(model: str) -> DataSet:
+    """Return the data set of the demo."""
+    if model != "wordllama":
+        sys.exit("The emoji of the demo have vectors of the model wordllama only.")
+    search = demo.load()
+    labels = [dict.fromkeys(rows, 1.0) for rows in search.relevant]
+    return DataSet("emoji", search.documents, search.queries, labels, search.names, search.keywords).without_zeros()
 
 
 def embedder_of(model: str) -> str:

@@ -45,12 +45,18 @@ class Options:
     """Show cached run times instead of measuring them (``--kept``)."""
 
 
-def parse_options(description: str | None, arguments: Sequence[str] | None = None) -> Options:
+def parse_options(
+    description: str | None,
+    arguments: Sequence[str] | None = None,
+    *,
+    default_models: str = "MiniLM,wordllama",
+    default_seeds: str = "0,1,2",
+) -> Options:
     """Parse the command line of an experiment and set the number of PyTorch threads."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default=",".join(DEFAULT_DATA), help="data sets, separated by commas")
-    parser.add_argument("--models", default="MiniLM,wordllama", help=f"models, from {', '.join(corpora.MODELS)}")
-    parser.add_argument("--seeds", default="0,1,2", help="seeds of the random splits")
+    parser.add_argument("--models", default=default_models, help=f"models, from {', '.join(corpora.MODELS)}")
+    parser.add_argument("--seeds", default=default_seeds, help="seeds of the random splits")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--cache", type=Path, default=Path(".cache/experiments"), help="folder of cached runs")
     parser.add_argument("--target", type=Path, default=Path("docs/results"), help="folder for tables and figures")

@@ -229,14 +229,16 @@ def test_candidates_of_ptft_include_nearest_and_labelled_documents(text_problem)
 
 # All methods.
 
+OWN = ("Nudge", "Nudge, map of queries", "Map alone")
+
 
 @pytest.mark.parametrize("method", [name for name in METHODS if not name.startswith("PTFT")])
 def test_validation_metric_of_a_method_equals_evaluate(problem, method):
     quick = {"iterations": 20, "steps": 20}
     defaults = settings(method)
     tuned = tune(method, problem, {**defaults, **{key: value for key, value in quick.items() if key in defaults}})
-    # M+N chooses its step before normalisation; NU has no step to choose.
-    if method not in ("NUDGE-M+N", "NUDGE-NU"):
+    # M+N chooses its step before normalisation; NU has no step to choose; the maps are learned again in the end.
+    if method not in ("NUDGE-M+N", "NUDGE-NU", *OWN):
         assert measured(tuned, problem, problem.validation) == pytest.approx(tuned.validation)
 
 
@@ -265,6 +267,8 @@ def test_the_grid_is_searched_on_the_validation_queries(problem):
 
 def test_settings_agree_with_the_paper():
     for method in METHODS:
+        if method in OWN:
+            continue
         defaults = settings_of(method)
         assert defaults["metric"] == "capped_recall@1", "recall@1 is the validation metric of the paper"
         assert grid_points(defaults)
@@ -425,6 +429,7 @@ def folder(tmp_path, monkeypatch):
 
 
 COMMANDS = {
+    "nudge": ("nudge.md", "nudge.png"),
     "main_tables": ("main.md", "main-MiniLM.png"),
     "run_time": ("run-time.md", "run-time.png"),
     "shift": ("shift.md", "shift-MiniLM.png"),

@@ -1,4 +1,4 @@
-"""All methods of the paper by name, behind one function: ``tune(method, problem, settings)``.
+"""All methods of the paper, and Nudge, by name, behind one function: ``tune(method, problem, settings)``.
 
 Settings come from ``config/METHOD.toml``, or from the folder that ``NUDGEVEC_CONFIG`` names. If they have a table
 ``grid``, every combination is tried, and the best one on the validation queries is kept.
@@ -32,6 +32,10 @@ METHODS = {
     "PTFT": ("ptft", "ptft", "ptft"),
     "PTFT-L": ("ptft-l", "ptft", "ptft"),
     NONE: ("none", "closed_form", "none"),
+    # Of this repository.
+    "Nudge": ("nudge", "mapped", "nudge"),
+    "Nudge, map of queries": ("nudge-queries", "mapped", "nudge"),
+    "Map alone": ("nudge", "mapped", "map_alone"),
 }
 
 
