@@ -15,7 +15,7 @@ from methods import NONE
 from runs import METRICS, Options, Split, load_or_run, parse_options
 from tables import Mean, average, bar_chart, format_change, markdown, mean, write_lines
 
-METHODS = ("NUDGE-M", "NUDGE-N", "Adapter", NONE)
+METHODS = ("NUDGE-M", "NUDGE-N", "Nudge", "Adapter", NONE)
 TESTS = ("in", "out")
 Means = dict[tuple[str, str], Mean]
 """(test, metric) -> mean."""

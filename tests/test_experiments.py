@@ -429,7 +429,8 @@ def folder(tmp_path, monkeypatch):
 
 
 COMMANDS = {
-    "nudge": ("nudge.md", "nudge.png"),
+    "nudge_tables": ("nudge.md", "nudge.png"),
+    "few_labels": ("few-labels.md", "few-labels.png"),
     "main_tables": ("main.md", "main-MiniLM.png"),
     "run_time": ("run-time.md", "run-time.png"),
     "shift": ("shift.md", "shift-MiniLM.png"),

@@ -37,7 +37,7 @@ from nudgevec.tuners.held_out import LabelledSet, Split
 SIGMAS = (0.1, 0.2)
 """Standard deviations of the numbers of the map, from the most cautious one on."""
 # Scores above which the sums of the likelihood are estimated, from so many candidates and random documents.
-_MOST_SCORES, _CANDIDATES, _RANDOM = 2e8, 8, 2048
+MOST_SCORES, _CANDIDATES, _RANDOM = 2e8, 8, 2048
 # Standard deviations by which labelled pairs must be closer than others.
 _CLOSE = 3.0
 
@@ -69,7 +69,7 @@ class Learner:
         self.relevant_queries, relevant = labelled.labels.relevant()
         queries = _unit(labelled.vectors[self.relevant_queries])
         self._wanted: list[Ints] | None = None
-        if side == "documents" or float(len(queries)) * reader.n_rows <= _MOST_SCORES:
+        if side == "documents" or float(len(queries)) * reader.n_rows <= MOST_SCORES:
             documents, row = _unit(in_memory(reader)), relevant.row
         else:
             documents, row, self._wanted, self._random = self._sampled(queries, relevant)
