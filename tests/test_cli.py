@@ -47,7 +47,9 @@ def test_tune_leaves_a_run_folder(capsys):
     assert os.listdir("runs") == ["one"]
     saved = folder.SavedRun(Path("runs/one"))
     facts, patch = saved.facts, saved.patch
-    assert facts["method"] == "N"
+    assert facts["method"] == "auto"
+    assert facts["map"]["side"] == "documents"
+    assert facts["map"]["sigma"] > 0
     assert facts["gamma"] == patch.gamma > 0
     assert list(facts["test"]["before"]) == list(facts["test"]["after"]) == METRICS
     assert facts["test"]["change"]["ndcg@10"]["mean"] > 0.01
@@ -57,7 +59,7 @@ def test_tune_leaves_a_run_folder(capsys):
     assert facts["embedder"] == "static"
     assert facts["versions"]["nudgevec"] == nudgevec.__version__
     card = Path("runs/one/README.md").read_text()
-    assert "# data, tuned with NUDGE-N" in card
+    assert "# data, tuned with Nudge" in card
     assert f"{100 * facts['test']['after']['ndcg@10']['mean']:.1f}" in card
 
 
@@ -69,7 +71,7 @@ def test_a_run_keeps_the_curve_of_every_query(method):
     for name, (ids, by_query) in curves.items():
         queries = run.data.queries[name]
         for gamma in (0.0, 0.07, run.patch.gamma):
-            tuner = pipeline.METHODS[method](gamma=gamma)
+            tuner = pipeline.STEP_METHODS[method](gamma=gamma)
             tuner.fit(run.data.documents, (run.data.queries["train"].vectors, run.data.queries["train"].labels))
             moved = tuner.transform(run.data.documents)
             measured = nudgevec.evaluate(moved, queries.vectors, queries.labels, "mrr@5", similarity=tuner.similarity)
@@ -98,7 +100,7 @@ def test_options_are_checked_before_anything_is_read(option, capsys):
 
 
 def test_figures_equal_those_of_the_library():
-    cli.main(["tune", "data", "--out", "run", "--metric", "mrr@5", "--json"])
+    cli.main(["tune", "data", "--out", "run", "--method", "N", "--metric", "mrr@5", "--json"])
     saved = folder.SavedRun(Path("run"))
     facts, patch = saved.facts, saved.patch
     data = pipeline.prepare(readers.read("data"))

@@ -52,18 +52,18 @@ def test_queries_that_ask_for_other_documents(tmp_path, capsys):
 
 def test_a_gain_that_may_be_chance(tmp_path, capsys):
     write_vectors(tmp_path / "data", shared=True, noise=0.9)
-    assert cli.main(["tune", "data", "--out", "run", "--guard", "20"]) == 0
+    assert cli.main(["tune", "data", "--method", "N", "--out", "run", "--guard", "20"]) == 0
     output = capsys.readouterr()
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
     needed, evidence = facts["validation"]["queries_needed"], facts["validation"]["evidence"]
     assert evidence > 0
     assert needed == pytest.approx(50 * (20.84 / evidence) ** 2, abs=1)
-    assert f"takes about {needed - 50:,} more validation queries, which are {3 * (needed - 50):,} more labelled" in (
+    assert f"takes about {needed - 50:,} more held-out queries, which are {3 * (needed - 50):,} more labelled" in (
         output.out
     )
     assert "Collect next: more training queries for the same documents" in output.out
     assert "--guard 0" in output.out
-    assert cli.main(["tune", "data", "--out", "moved", "--guard", "0"]) == 0
+    assert cli.main(["tune", "data", "--method", "N", "--out", "moved", "--guard", "0"]) == 0
     assert "Collect next" not in capsys.readouterr().out
 
 

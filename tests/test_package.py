@@ -30,6 +30,7 @@ def test_public_names():
         "Evaluation",
         "Event",
         "LabelLog",
+        "Nudge",
         "NudgeM",
         "NudgeMN",
         "NudgeN",

@@ -40,7 +40,7 @@ FILES = sorted(
 def test_overwrite_replaces_a_run(capsys):
     cli.main(["tune", "data", "--out", "run"])
     assert cli.main(["tune", "data", "--out", "run", "--method", "M"]) == 1
-    assert folder.SavedRun(Path("run")).facts["method"] == "N"
+    assert folder.SavedRun(Path("run")).facts["method"] == "auto"
     assert cli.main(["tune", "data", "--out", "run", "--method", "M", "--overwrite"]) == 0
     assert folder.SavedRun(Path("run")).facts["method"] == "M"
     assert [name for name in os.listdir() if "run" in name] == ["run"]
@@ -113,7 +113,7 @@ def test_a_second_tune_into_one_new_folder_is_refused(capsys):
     assert capsys.readouterr().err == "nudgevec: run: another process is writing to this folder\n"
     first.communicate("go on\n")
     assert first.returncode == 0
-    assert folder.SavedRun(Path("run")).facts["method"] == "N"
+    assert folder.SavedRun(Path("run")).facts["method"] == "auto"
     assert sorted(os.listdir("run")) == FILES
 
 
@@ -200,7 +200,7 @@ def test_files_of_the_user_with_names_of_drafts_are_kept(name, tmp_path, capsys)
     cli.main(["tune", "data", "--out", "run", "--overwrite"])
     kept = Path("run", name)
     assert (kept if kept.is_file() else kept / "thesis").read_text() == "years of work"
-    assert folder.SavedRun(Path("run")).facts["method"] == "N"
+    assert folder.SavedRun(Path("run")).facts["method"] == "auto"
 
 
 @pytest.mark.parametrize("link", [".nudgevec-complete", ".nudgevec-complete/files", "sub"])

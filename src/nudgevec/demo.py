@@ -22,7 +22,7 @@ from nudgevec.evaluation import Comparison, Evaluation, compare_all, evaluate
 from nudgevec.metrics import USUAL
 from nudgevec.tables import COMPARISON, comparison_row, print_table
 from nudgevec.text.embedders import static
-from nudgevec.tuners import NudgeN
+from nudgevec.tuners import Nudge, NudgeN
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Outcome:
     Attributes
     ----------
     search : EmojiSearch
-    tuner : NudgeN
+    tuner : Nudge
         The fitted tuner.
     tuned : array
         Document vectors after tuning.
@@ -76,7 +76,7 @@ class Outcome:
     """
 
     search: EmojiSearch
-    tuner: NudgeN
+    tuner: Nudge
     tuned: Array
     before: Evaluation
     after: Evaluation
@@ -144,7 +144,7 @@ def tune() -> Outcome:
     # The first fit after installation compiles the loops, which is not the time that a fit takes.
     NudgeN(gamma=0.1).fit(search.documents, train=search.part(search.train), test=search.part(search.validation))
     start = time.perf_counter()
-    tuner = NudgeN(metric="ndcg@10").fit(
+    tuner = Nudge(metric="ndcg@10").fit(
         search.documents, train=search.part(search.train), validation=search.part(search.validation)
     )
     seconds = time.perf_counter() - start
@@ -224,9 +224,9 @@ def _print_result(outcome: Outcome, out: TextIO) -> None:
     print_table(COMPARISON, (comparison_row(name, *_figures(change)) for name, change in changes.items()), out)
     main_change = changes[USUAL[0]]
     print(
-        f"\nNUDGE-N moved {len(tuner.patch_):,} of {len(search.emoji):,} vectors by at most "
-        f"{np.degrees(tuner.patch_.distance.max(initial=0.0)):.0f} degrees "
-        f"(gamma {tuner.gamma_:.3f}) in {outcome.seconds:.2f} s.\n"
+        f"\nNudge moved {len(tuner.patch_):,} of {len(search.emoji):,} vectors by at most "
+        f"{np.degrees(tuner.patch_.distance.max(initial=0.0)):.0f} degrees, by a map (sigma {tuner.sigma_:g}) and a step "
+        f"(gamma {tuner.gamma_:.3f}), in {outcome.seconds:.1f} s.\n"
         f"{USUAL[0]} of the test keywords: {main_change.wins} better, {main_change.losses} worse, "
         f"{main_change.ties} unchanged (p = {main_change.p_value:.4f}).",
         file=out,

@@ -33,37 +33,7 @@ def _add_runs(commands: Any) -> None:
     _add_data(tune)
     tune.add_argument("--out", required=True, metavar="RUN", help="run folder to write")
     tune.add_argument("--overwrite", action="store_true", help="replace RUN if it exists")
-    tune.add_argument(
-        "--method",
-        default="auto",
-        metavar="auto|N|M",
-        help="auto maps all vectors and rotates labelled documents (cosine similarity), N only rotates, M moves along "
-        "a ray (inner product); variants: M+N, NU",
-    )
-    tune.add_argument(
-        "--side",
-        choices=("auto", "documents", "queries"),
-        help="what the map of the method auto moves: all documents, once, or every query before its search (by default "
-        "the documents if there are at most 100,000)",
-    )
-    tune.add_argument(
-        "--metric",
-        default="ndcg@10",
-        help="metric to maximise: ndcg@k, recall@k, mrr@k, success@k (default ndcg@10)",
-    )
-    tune.add_argument(
-        "--gamma", type=float, metavar="X", help="step to take (by default the best one on the validation queries)"
-    )
-    tune.add_argument(
-        "--guard",
-        type=float,
-        default=1.0,
-        metavar="X",
-        help="standard deviations of chance that a gain must exceed (default 1)",
-    )
-    tune.add_argument(
-        "--refit", action="store_true", help="once gamma is chosen, move documents with the validation labels too"
-    )
+    _add_method(tune)
     tune.add_argument(
         "--no-embedder-check",
         action="store_false",
@@ -94,6 +64,39 @@ def _add_runs(commands: Any) -> None:
     inspect.add_argument("run", metavar="RUN", help="run folder")
     inspect.add_argument("--top", type=int, default=5, metavar="K", help="number of queries and documents (default 5)")
     _add_json(inspect)
+
+
+def _add_method(tune: Any) -> None:
+    tune.add_argument(
+        "--method",
+        metavar="auto|N|M",
+        help="auto maps all vectors and rotates labelled documents (cosine similarity; the default, unless --gamma is "
+        "given), N only rotates, M moves along a ray (inner product); variants: M+N, NU",
+    )
+    tune.add_argument(
+        "--side",
+        choices=("auto", "documents", "queries"),
+        help="what the map of the method auto moves: all documents, once, or every query before its search (by default "
+        "the documents if there are at most 100,000)",
+    )
+    tune.add_argument(
+        "--metric",
+        default="ndcg@10",
+        help="metric to maximise: ndcg@k, recall@k, mrr@k, success@k (default ndcg@10)",
+    )
+    tune.add_argument(
+        "--gamma", type=float, metavar="X", help="step to take (by default the best one on the validation queries)"
+    )
+    tune.add_argument(
+        "--guard",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="standard deviations of chance that a gain must exceed (default 1)",
+    )
+    tune.add_argument(
+        "--refit", action="store_true", help="once gamma is chosen, move documents with the validation labels too"
+    )
 
 
 def _add_stores(commands: Any) -> None:

@@ -77,15 +77,16 @@ def _advice(facts: dict[str, Any]) -> Iterator[str]:
         counts[f"{split}_queries"] - counts[f"{split}_queries_without_labels"] for split in ("train", "validation")
     )
     n_shared = counts["validation_queries_with_documents_in_training"]
+    n_held_out = facts["validation"]["queries"]
     if facts["gamma_is_given"]:
         yield "The validation queries were not used: without --gamma, they show which step gains most."
     elif needed is None:
-        yield (f"The {n_validation:,} validation queries show no gain to estimate from how many more would show one.")
+        yield (f"The {n_held_out:,} held-out queries show no gain to estimate from how many more would show one.")
     else:
-        more = max(1, needed - n_validation)
-        labelled = ceil(more * (n_train + n_validation + counts["test_queries"]) / n_validation)
+        more = max(1, needed - n_held_out)
+        labelled = ceil(more * (n_train + n_validation + counts["test_queries"]) / n_held_out)
         yield (
-            f"To see a gain of this size in four of five cases takes about {more:,} more validation queries, which are "
+            f"To see a gain of this size in four of five cases takes about {more:,} more held-out queries, which are "
             f"{labelled:,} more labelled queries if they are split as these are. --guard 0 takes the step anyway."
         )
     yield (

@@ -147,7 +147,7 @@ class Run:
             "embedder": data.embedder,
             "split": data.split.description,
             "settings": data.settings,
-            "validation": {**patch.validation, "queries_needed": self._queries_needed()},
+            "validation": {**patch.validation, "queries": self._n_held_out(), "queries_needed": self._queries_needed()},
             "test": _test_facts(self.test),
             "counts": self._counts(),
             "collect_next": self._wanted_documents(),
@@ -169,10 +169,13 @@ class Run:
         relevant = ([key for key, grade in labels.items() if grade > 0] for labels in self.data.queries[split].labels)
         return [keys for keys in relevant if keys]
 
+    def _n_held_out(self) -> int:
+        """Return the number of queries that the step was chosen on."""
+        return self.tuner.n_held_out_ if isinstance(self.tuner, Nudge) else len(self._relevant(VALIDATION))
+
     def _queries_needed(self) -> int | None:
-        """Return how many validation queries would show the gain that was seen on them, if this can be estimated."""
-        choice = self.tuner.choice_
-        n_queries = len(self._relevant(VALIDATION))
+        """Return how many held-out queries would show the gain that was seen on them, if this can be estimated."""
+        choice, n_queries = self.tuner.choice_, self._n_held_out()
         guard = (2 if isinstance(self.tuner, Nudge) else 1) * self.tuner.guard
         return None if choice is None else choice.queries_needed(n_queries, guard)
 

@@ -22,7 +22,7 @@ def tune(
     *,
     labels: str | os.PathLike[str] | LabelLog | None = None,
     embedder: str | None = None,
-    method: str = "auto",
+    method: str | None = None,
     metric: str = "ndcg@10",
     side: str | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -50,8 +50,9 @@ def tune(
     embedder : str, optional
         What turns texts into vectors: ``"static"`` (the default), ``"st:NAME"``, ``"openai:NAME"`` or
         ``"precomputed:NAME"``.
-    method : {"auto", "N", "M", "M+N", "NU"}
-        The tuner: ``Nudge`` ("auto"), or one of the methods of the paper.
+    method : {"auto", "N", "M", "M+N", "NU"}, optional
+        The tuner: ``Nudge`` ("auto"), or one of the methods of the paper. By default "N" if gamma is given, and "auto"
+        otherwise.
     metric : str
         The metric to maximise on the validation queries.
     side : {"auto", "documents", "queries"}, optional
@@ -108,6 +109,7 @@ def tune(
     >>> run.test.after["mrr@3"].mean > run.test.before["mrr@3"].mean
     True
     """
+    method = method or ("auto" if gamma is None else "N")
     tuner = make_tuner(method, metric, side=side, gamma=gamma, guard=guard, refit=refit, engine=engine)
     claim: AbstractContextManager[None] = nullcontext()
     if out is not None:

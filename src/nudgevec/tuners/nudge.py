@@ -96,6 +96,8 @@ class Nudge(Tuner):
         Standard deviation of the numbers of the map; 0 without a map.
     side_ : {"documents", "queries"}
         What the map moves.
+    n_held_out_ : int
+        Number of queries that the map and the step were chosen on.
     gamma_ : float
         The step of the labelled documents, as for ``NudgeN``.
     patch_ : Patch
@@ -122,11 +124,12 @@ class Nudge(Tuner):
 
     method: ClassVar[str] = "auto"
     similarity: ClassVar[str] = "cosine"
-    _results: ClassVar[tuple[str, ...]] = (*Tuner._results, "map_", "sigma_", "side_")
+    _results: ClassVar[tuple[str, ...]] = (*Tuner._results, "map_", "sigma_", "side_", "n_held_out_")
 
     map_: LinearMap | None
     sigma_: float
     side_: Side
+    n_held_out_: int
 
     def __init__(
         self,
@@ -183,6 +186,7 @@ class Nudge(Tuner):
         if self.side_ == "documents":
             reader = Reader(ArrayCorpus(in_memory(reader), reader.all_ids))
         splits = split_queries(labelled, n_train, self.folds)
+        self.n_held_out_ = sum(len(split.held_out) for split in splits)
         learner = Learner(reader, labelled, self.side_, self.engine)
 
         trials = [[Trial(split, by) for by in (None, *learner.maps(split.train))] for split in splits]
