@@ -103,7 +103,7 @@ def bar_chart(path: Path, groups: dict[str, dict[str, Mean | None]], label: str,
                 continue
             low, high = bar.interval
             error = [[max(0.0, bar.value - low)], [max(0.0, high - bar.value)]]
-            axis.barh(line, bar.value, color=LINE if name.startswith("NUDGE") else "#b9bec7", height=0.7)
+            axis.barh(line, bar.value, color=LINE if name.upper().startswith("NUDGE") else "#b9bec7", height=0.7)
             axis.errorbar(bar.value, line, xerr=error, fmt="none", ecolor=INK, linewidth=1)
         axis.set_yticks(range(len(means)), means if index % columns == 0 else [""] * len(means))
         axis.set_ylim(len(means) - 0.5, -0.5)
