@@ -227,7 +227,8 @@ def test_malformed_redirects_are_one_line_without_a_part_of_the_key(location, co
 
 def test_a_malformed_proxy_is_one_line_without_its_password(tmp_path):
     disk.beir(tmp_path / "data")
-    environment = {**os.environ, "http_proxy": "http:/me:hunter2@host", "OPENAI_BASE_URL": "http://192.0.2.1/v1"}
+    environment = {**os.environ, "http_proxy": "http:/me:hunter2@host", "no_proxy": ""}
+    environment["OPENAI_BASE_URL"] = "http://192.0.2.1/v1"
     command = [sys.executable, "-m", "nudgevec", "evaluate", str(tmp_path / "data"), "--embedder", "openai:m"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     problem = "the answer or the address of a proxy is malformed (ValueError)"
