@@ -14,7 +14,8 @@ from nudgevec.core.curve import Curve, choose
 from nudgevec.core.exact import dot, float32_error, norms, scaled_queries
 from nudgevec.core.paths import RESOLUTION, rays
 from nudgevec.core.pull import sum_pulls
-from nudgevec.core.sweep import Steps, _problem
+from nudgevec.core.sweep import Steps, _problem, _warn_if_large
+from nudgevec.errors import NudgeWarning
 from nudgevec.labels import Labels
 from nudgevec.metrics import Metric
 
@@ -125,3 +126,13 @@ def test_a_labelled_document_much_longer_than_others_keeps_the_candidates_few(lo
     nothing = np.full(2, -1), np.full(2, -np.inf)
     curves = first_candidates(problem, 0, s32.astype(np.float32), z32.astype(np.float32), *nothing)
     assert math.hypot(curves.base_s, curves.base_z) < 100
+
+
+def test_a_sweep_of_many_minutes_is_announced():
+    query, row = np.divmod(np.arange(30 * 5000), 5000)
+    labels, movers = Labels(query, row, np.ones(len(row)), 30), range(20_000)
+    with pytest.warns(NudgeWarning, match=r"ndcg@20000 with up to 5,000 labels .* about 720 seconds .* 48 GB"):
+        _warn_if_large(movers, labels, 30, Metric("ndcg", 20_000))
+    for n_movers, n_queries, k in ((20_000, 30, 10), (20_000, 1, 20_000), (10, 30, 20_000)):
+        used = labels.where(labels.query < n_queries)
+        _warn_if_large(movers[:n_movers], used, n_queries, Metric("ndcg", k))

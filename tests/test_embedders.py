@@ -292,6 +292,18 @@ def test_a_cache_on_a_full_disk_is_a_warning(cache):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_files_of_a_cache_respect_the_umask(cache, umask):
+    previous = os.umask(umask)
+    try:
+        with Cache("m") as kept:
+            kept.get_or_embed(["a"], lambda texts: np.ones((1, 2)), 8, "task")
+            modes = {path.stat().st_mode & 0o777 for path in cache.iterdir()}
+    finally:
+        os.umask(previous)
+    assert modes == {0o666 & ~umask}
+
+
 def test_texts_with_lone_surrogates_are_embedded(cache):
     model = embedders.make_embedder("static")
     vectors = embedders.embed_texts(model, ["coffee \ud83d", "coffee ?"], "", "documents")

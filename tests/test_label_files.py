@@ -75,6 +75,8 @@ def test_standard_input(compress):
         assert list(log) == EVENTS
     done = subprocess.run(command, input=b"", capture_output=True)
     assert (done.returncode, done.stderr) == (1, b"nudgevec: standard input has no events\n")
+    done = subprocess.run(["sh", "-c", 'exec "$@" <&-', "sh", *command], capture_output=True)
+    assert (done.returncode, done.stderr) == (1, b"nudgevec: standard input is closed\n")
 
 
 def test_columns_can_be_mapped(capsys):
@@ -88,6 +90,7 @@ def test_columns_can_be_mapped(capsys):
         "query=q,document=item_id,time=date": "no column for time=date (--map); it has item_id, q, when",
         "queri=q": "unknown column 'queri': events have query, document, signal, value",
         "query": "--map takes NAME=COLUMN, for example query=q,document=item_id, not 'query'",
+        "query=q,query=item_id": "--map names two columns for query: 'q' and 'item_id'",
     }.items():
         assert cli.main(["labels", "import", "other", "clicks", "--map", mapping]) == 1
         assert message in capsys.readouterr().err

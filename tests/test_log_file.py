@@ -18,6 +18,8 @@ from nudgevec.errors import LabelError
 from nudgevec.feedback.log import LabelLog
 
 READ = ["stats", "export", "signals"]
+# Root can write everywhere, unless it gives up this capability.
+DROP = ["setpriv", "--inh-caps=-dac_override", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +73,48 @@ def test_files_of_other_programs_are_refused_and_not_changed(tables, capsys):
     assert sorted(os.listdir()) == ["data", "mine.db", "new.jsonl"]
 
 
+WRITER = """
+import os, sqlite3
+connection = sqlite3.connect("mine.db", isolation_level=None)
+connection.execute("PRAGMA journal_mode = WAL")
+connection.execute("CREATE TABLE notes (text TEXT)")
+print(flush=True)
+input()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "running"])
+def test_what_another_program_has_not_moved_into_its_file_stays_where_it_is(killed, capsys):
+    """Its table is in the write-ahead log only, which the last connection moves into the file when it is closed."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", WRITER], **pipes) as writer:
+        assert writer.stdout.readline() == b"\n"
+        if killed:
+            writer.communicate(b"\n")
+        Path("new.jsonl").write_text('{"query": "a", "document": "d0"}\n')
+        before = [Path(name).read_bytes() for name in ("mine.db", "mine.db-wal")]
+        assert len(before[1]) > 0
+        for arguments in [*(command(verb, "mine.db") for verb in READ), ["labels", "import", "mine.db", "new.jsonl"]]:
+            assert cli.main(arguments) == 1
+            assert "mine.db is not a label log" in capsys.readouterr().err
+            assert [Path(name).read_bytes() for name in ("mine.db", "mine.db-wal")] == before
+        if not killed:
+            writer.communicate(b"\n")
+
+
+def test_a_log_of_a_killed_process_is_whole():
+    code = "import os; from nudgevec import LabelLog; LabelLog('log').add('q', 'd'); os._exit(0)"
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", code], check=True)
+    assert Path("log-wal").exists()
+    with LabelLog("log", read_only=True) as log:
+        assert len(log) == 3
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with LabelLog("log") as log:
+        assert len(log) == 4
+
+
 @pytest.mark.parametrize("verb", READ)
 def test_reading_changes_nothing(verb, capsys):
     make_log("labels#1 50%.sqlite")
@@ -109,14 +153,29 @@ def test_a_log_in_a_folder_without_write_permission(verb):
         make_log(folder / "labels.sqlite")
         (folder / "labels.sqlite").chmod(0o444)
         folder.chmod(0o555)
-        # Root can write everywhere, unless it gives up this capability.
-        drop = ["setpriv", "--inh-caps=-dac_override", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
         program = [sys.executable, "-m", "nudgevec", *command(verb, folder / "labels.sqlite")]
-        done = subprocess.run([*drop, *program], capture_output=True, text=True)
+        done = subprocess.run([*DROP, *program], capture_output=True, text=True)
         folder.chmod(0o755)
         assert (done.returncode, done.stderr) == (0, "")
         assert "click" in done.stdout
         assert os.listdir(folder) == ["labels.sqlite"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root can write everywhere")
+def test_an_import_writes_nothing_but_the_log():
+    program = [sys.executable, "-m", "nudgevec", "labels", "import"]
+    Path("here").mkdir()
+    Path("good.jsonl").write_text('{"query": "a", "document": "d0"}\n')
+    Path("bad.jsonl").write_text('{"query": "a"}\n')
+    with tempfile.TemporaryDirectory() as folder:
+        log = f"{folder}/log"
+        for name, code in (("bad", 1), ("good", 0), ("good", 0)):
+            for mode in (0o555, 0o755):
+                Path("here").chmod(mode)
+                done = subprocess.run([*DROP, *program, log, f"../{name}.jsonl"], cwd="here", capture_output=True)
+                assert done.returncode == code, done.stderr
+                assert os.listdir("here") == []
+                assert os.listdir(folder) == ([] if code else ["log"])
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])

@@ -150,7 +150,9 @@ def test_compare_refuses_what_cannot_be_paired():
         compare(one, one, "ndcg@10")
 
 
-@pytest.mark.parametrize("text", ["ndcg", "ndcg@0", "ndcg@-1", "ndcg@ten", "map@10", "", "@10", "recall@1.5"])
+@pytest.mark.parametrize(
+    "text", ["ndcg", "ndcg@0", "ndcg@-1", "ndcg@ten", "map@10", "", "@10", "recall@1.5", "recall@" + 5000 * "1"]
+)
 def test_unknown_metrics_are_named(text):
     with pytest.raises(OptionError, match="unknown metric"):
         Metric.parse(text)

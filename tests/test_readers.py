@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +15,7 @@ from safetensors.numpy import save_file
 import collections_on_disk as disk
 from nudgevec.errors import InputError, LabelError, NudgeWarning
 from nudgevec.text import readers
+from nudgevec.text.embedders import embed_collection
 from nudgevec.text.readers import vectors as vector_files
 
 
@@ -146,6 +149,41 @@ def test_vectors_that_are_missing_or_longer_are_refused(tmp_path, second, proble
         InputError, match=rf"documents.parquet: row 1 of column 'vector' has {problem}; remove or repair it"
     ):
         readers.read(tmp_path)
+
+
+NO_NPY = {
+    "empty": lambda: b"",
+    "an archive": lambda: b"PK\x03\x04 and then nothing",
+    "npz": lambda: saved(lambda file: np.savez(file, vectors=np.eye(3))),
+    "a pickle": lambda: pickle.dumps([1.0]),
+    "objects": lambda: saved(lambda file: np.save(file, np.array([{}, {}], object), allow_pickle=True)),
+    "cut": lambda: saved(lambda file: np.save(file, np.eye(3)))[:-1],
+    "header only": lambda: saved(lambda file: np.save(file, np.eye(3)))[:40],
+}
+
+
+def saved(save):
+    file = io.BytesIO()
+    save(file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("contents", NO_NPY)
+def test_files_that_are_no_npy_files_are_reported(tmp_path, contents):
+    for path in (tmp_path / "documents.npy", tmp_path / "embeddings" / "m" / "corpus.npy"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(NO_NPY[contents]())
+    with pytest.raises(InputError, match=r"documents.npy is not a readable .npy file of numbers: "):
+        vector_files.read_items(tmp_path, "documents")
+    with pytest.raises(InputError, match=r"corpus.npy is not a readable .npy file of numbers: "):
+        embed_collection(readers.read(disk.beir(tmp_path)), "precomputed:m")
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (3, 2, 1)])
+def test_arrays_that_are_no_tables_are_reported(tmp_path, shape):
+    np.save(tmp_path / "documents.npy", np.ones(shape))
+    with pytest.raises(InputError, match=r"documents.npy has an array of shape .*, expected \(rows, dimensions\)"):
+        vector_files.read_items(tmp_path, "documents")
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])

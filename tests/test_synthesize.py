@@ -97,3 +97,6 @@ def test_your_own_prompt(tmp_path, capsys):
     (tmp_path / "prompt.txt").write_text("write something")
     assert cli.main(command("http://127.0.0.1:9", "--prompt", "prompt.txt")) == 1
     assert "the prompt has no placeholder {document}" in capsys.readouterr().err
+    (tmp_path / "prompt.txt").write_bytes("résumé: {document}".encode("latin-1"))
+    assert cli.main(command("http://127.0.0.1:9", "--prompt", "prompt.txt")) == 1
+    assert "nudgevec: the prompt prompt.txt is not UTF-8: " in capsys.readouterr().err

@@ -242,3 +242,31 @@ def test_output_to_a_full_disk_is_one_line():
         command = [sys.executable, "-m", "nudgevec", "labels", "signals", "log"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (1, "nudgevec: [Errno 28] No space left on device\n")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_commands_run_with_closed_streams(closed):
+    disk.beir(Path("data"), {"train": 0.6, "dev": 0.2, "test": 0.2})
+    for arguments, code in ((["evaluate", "data"], 0), (["tune", "data", "--out", "run"], 0), (["inspect", "no"], 1)):
+        command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "nudgevec", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == code
+        assert "Traceback" not in done.stderr
+        assert "nudgevec: no is not a run folder" in done.stderr or code == 0 or "2>&-" in closed
+    assert folder.SavedRun(Path("run")).facts["test"]
+
+
+def test_a_keyword_that_is_not_utf_8_is_searched():
+    command = [sys.executable, "-m", "nudgevec", "demo", "--query", b"espre\x9b"]
+    for options in ([], ["--json"]):
+        done = subprocess.run([*command, *options], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "espre" in done.stdout
+
+
+def test_a_run_of_a_label_log_may_lack_how_its_events_are_weighted(capsys):
+    tuned()
+    rewrite(Path("run"), lambda facts: facts["settings"].update(labels="log.sqlite"))
+    capsys.readouterr()
+    assert cli.main(["evaluate", "data", "--run", "run"]) == 1
+    assert capsys.readouterr().err == "nudgevec: no label log at log.sqlite\n"

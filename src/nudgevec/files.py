@@ -45,6 +45,12 @@ def write_file_atomically(target: Path) -> Iterator[Path]:
     sync_folder(target.parent)
 
 
+def create_file(path: Path) -> None:
+    """Create an empty file, with the mode that the umask gives it, unless there is one."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
+
+
 @contextmanager
 def claim_folder(folder: Path) -> Iterator[None]:
     """Create a folder if it does not exist, and keep other processes from claiming it.

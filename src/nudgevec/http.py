@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import random
+import re
 import socket
 import ssl
 import threading
@@ -16,22 +17,25 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import cache
+from html.entities import html5
 from math import isfinite
-from typing import Any, NamedTuple
-from urllib.parse import quote, urlsplit
+from typing import IO, Any, NamedTuple
+from urllib.parse import urljoin, urlsplit
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type
 
 from nudgevec.errors import OptionError, RemoteError
 
 _KEY = "OPENAI_API_KEY"
-# Failures that a few seconds do not mend: no such host, no server there, an answer that is not JSON.
+# Failures that a few seconds do not mend: no such host, no server there, a silent one, an answer that is not JSON.
 _FEW_ATTEMPTS = 3
 # Seconds without a byte.
 _IDLE_TIMEOUT = 120.0
 _CHUNK = 1 << 16
 _MAX_DETAIL = 500
 _MAX_RETRY_AFTER = 60.0
+_MALFORMED = "a malformed address"
 # Request timeout, conflict, too early, too many requests, and errors on the side of the server.
 _TRANSIENT_STATUS = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 
@@ -45,7 +49,7 @@ class Limits(NamedTuple):
     initial_delay: float = 0.5
     """Seconds before the second attempt; they double with every attempt."""
     total_timeout: float = 300.0
-    """Seconds of one attempt in all, however slowly a server sends."""
+    """Seconds of one attempt in all, however slowly a server sends. There is no second attempt after that."""
     max_answer: int = 1 << 26
     """Bytes; 128 vectors of 8,192 dimensions have a third of them."""
 
@@ -60,7 +64,7 @@ def post_json(url: str, payload: dict[str, Any], limits: Limits = LIMITS) -> Any
     Raises
     ------
     RemoteError
-        If the server cannot be reached, refuses the request, fails in every attempt or sends too much.
+        If the server cannot be reached, refuses the request, fails in every attempt, or sends too much or too slowly.
     """
     body, headers = json.dumps(payload).encode(), _headers(url)
     attempts = Retrying(
@@ -107,19 +111,39 @@ def check_server(url: str, name: str) -> str:
 
 
 def public_url(url: str) -> str:
-    """Return a URL without user, password, query and key."""
-    parts = urlsplit(url)
-    return mask(f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}")
+    """Return a URL without user, password, query and key; "a malformed address" where these cannot be told apart."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return _MALFORMED
+    if "@" in parts.path:
+        # A password with a slash in it ends the host early.
+        return _MALFORMED
+    return mask(f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}")
 
 
 def mask(text: str) -> str:
     """Return a text with the API key masked, in every form that a server or an address may repeat it in."""
     key = _api_key()
-    escaped = json.dumps(key)[1:-1]
-    forms = {key, quote(key), quote(key, safe=""), escaped, escaped.replace("/", r"\/"), repr(key)[1:-1]} - {""}
-    for form in sorted(forms, key=len, reverse=True):
-        text = text.replace(form, "***")
-    return text
+    return _pattern(key).sub("***", text) if key else text
+
+
+@cache
+def _pattern(key: str) -> re.Pattern[str]:
+    """Return a pattern for a key, each of whose characters may be encoded, also more than once."""
+    return re.compile("".join(f"(?:{'|'.join(_forms(character))})" for character in key), re.IGNORECASE)
+
+
+def _forms(character: str) -> list[str]:
+    """Return patterns for a character: as it is, and as JSON, URLs and HTML write it."""
+    code = ord(character)
+    percent = "".join(rf"%(?:25){{0,4}}{byte:02x}" for byte in character.encode(errors="surrogateescape"))
+    forms = [rf"\\{{0,8}}{re.escape(character)}", percent, rf"\\{{1,8}}(?:u{code:04x}|x{code:02x})"]
+    entities = [name for name, text in html5.items() if text == character]
+    entities += [f"#0{{0,6}}{code};?", f"#x0{{0,6}}{code:x};?"]
+    forms += [rf"&(?:amp;){{0,4}}{name}" for name in entities]
+    return [*forms, " "] if character == "+" else forms
 
 
 def excerpt(answer: object, length: int = 200) -> str:
@@ -133,6 +157,10 @@ class _TransientError(Exception):
     def __init__(self, problem: str, retry_after: float = 0.0, *, is_lasting: bool = False) -> None:
         super().__init__(problem)
         self.retry_after, self.is_lasting = retry_after, is_lasting
+
+
+class _TooSlowError(Exception):
+    """An attempt took longer than the total time-out."""
 
 
 def _error_of(state: RetryCallState) -> _TransientError:
@@ -165,7 +193,14 @@ def _post_once(url: str, body: bytes, headers: dict[str, str], limits: Limits) -
     except (OSError, http.client.HTTPException) as error:
         # No server at this address, a dropped connection, or an incomplete response.
         cause = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise _TransientError(excerpt(f"{type(cause).__name__}: {cause}"), is_lasting=_is_unreachable(cause)) from None
+        raise _TransientError(excerpt(f"{type(cause).__name__}: {cause}"), is_lasting=_is_lasting(cause)) from None
+    except _TooSlowError:
+        seconds = f"{limits.total_timeout:g} seconds"
+        raise RemoteError(f"{public_url(url)} did not send a whole answer within {seconds}") from None
+    except ValueError as error:
+        # Its text may hold a part of an address, and that a part of a password.
+        problem = f"the answer or the address of a proxy is malformed ({type(error).__name__})"
+        raise RemoteError(f"{public_url(url)}: {problem}") from None
     try:
         return json.loads(answer)
     except (ValueError, RecursionError) as error:
@@ -200,14 +235,14 @@ def _read(response: Any, limit: int, deadline: float) -> bytes:
         chunks.append(chunk)
         n_bytes += len(chunk)
         if time.monotonic() > deadline:
-            raise TimeoutError("the answer was not complete in time")
+            raise _TooSlowError
     if n_bytes <= limit and response.length:
         raise http.client.IncompleteRead(b"".join(chunks), response.length)
     return b"".join(chunks)
 
 
 def _within(seconds: float, call: Callable[[], bytes]) -> bytes:
-    """Return what a call returns, or raise TimeoutError after ``seconds``.
+    """Return what a call returns, or raise _TooSlowError after ``seconds``.
 
     The timeout of a socket begins anew with every byte of the headers, and looking up a host has none. The thread of a
     call that takes longer is left behind; it does not keep the process alive.
@@ -226,24 +261,35 @@ def _within(seconds: float, call: Callable[[], bytes]) -> bytes:
     except TimeoutError:
         if outcome.done():
             raise
-        raise TimeoutError(f"no complete answer within {seconds:g} seconds") from None
+        raise _TooSlowError from None
 
 
-def _is_unreachable(cause: object) -> bool:
-    """Whether there is no server to talk to, so that waiting for long is of no use."""
+def _is_lasting(cause: object) -> bool:
+    """Whether there is no server to talk to, or none that says anything, so that many attempts are of no use."""
     if isinstance(cause, OSError) and cause.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH):
         return True
-    return isinstance(cause, (socket.gaierror, ConnectionRefusedError, ssl.SSLError, http.client.InvalidURL))
+    return isinstance(
+        cause, (socket.gaierror, ConnectionRefusedError, TimeoutError, ssl.SSLError, http.client.InvalidURL)
+    )
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """Refuse redirects: they would send the API key to another host, and turn POST into GET."""
 
-    def redirect_request(self, request: Any, file: Any, code: int, message: str, headers: Any, new: str) -> None:
+    def http_error_302(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: http.client.HTTPMessage
+    ) -> None:
+        """Raise RemoteError, before urllib reads the address."""
         # urllib leaves the response to this method, so nothing else closes its socket.
-        file.close()
-        old, new = public_url(request.full_url), excerpt(public_url(new))
-        raise RemoteError(f"{old} redirects to {new}: use that address instead")
+        fp.close()
+        try:
+            new = public_url(urljoin(req.full_url, headers.get("Location", "")))
+        except ValueError:
+            new = _MALFORMED
+        advice = "redirects are not followed" if new == _MALFORMED else "use that address instead"
+        raise RemoteError(f"{public_url(req.full_url)} redirects to {excerpt(new)}: {advice}")
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
 _opener = urllib.request.build_opener(_NoRedirect)

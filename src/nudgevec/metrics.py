@@ -26,6 +26,8 @@ from nudgevec.registry import Registry
 
 USUAL = ("ndcg@10", "recall@10", "mrr@10", "success@1")
 """The metrics that are reported by default."""
+# Of a cut-off, which then fits into 64 bits.
+_MAX_DIGITS = 18
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,10 @@ class Metric:
         if isinstance(text, Metric):
             return text
         name, at, cut = str(text).strip().lower().partition("@")
-        if name not in METRICS or not at or not cut.isdecimal() or int(cut) < 1:
+        # Python refuses to read numbers of thousands of digits.
+        if name not in METRICS or not at or not cut.isdecimal() or len(cut) > _MAX_DIGITS or int(cut) < 1:
             known = ", ".join(f"{name}@k" for name in METRICS)
-            raise OptionError(f"unknown metric {text!r}: use one of {known}, with k a whole number >= 1")
+            raise OptionError(f"unknown metric {text!r:.80}: use one of {known}, with k a whole number >= 1")
         return cls(name, int(cut))
 
     def __str__(self) -> str:

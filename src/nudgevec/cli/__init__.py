@@ -20,6 +20,10 @@ from nudgevec.tables import visible
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the ``nudgevec`` command and return its exit code."""
+    for name in ("stdout", "stderr"):
+        # Python has no stream for a descriptor that is closed. Without this the next file would take its number.
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     options = None
     try:
         parser = build_parser()

@@ -112,7 +112,10 @@ def _parse_columns(mappings: list[str]) -> dict[str, str]:
         name, equals, column = pair.partition("=")
         if not equals or not column.strip():
             raise OptionError(f"--map takes NAME=COLUMN, for example query=q,document=item_id, not {pair!r}")
-        columns[name.strip()] = column
+        name = name.strip()
+        if name in columns:
+            raise OptionError(f"--map names two columns for {name}: {columns[name]!r} and {column!r}")
+        columns[name] = column
     return columns
 
 

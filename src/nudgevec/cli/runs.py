@@ -160,7 +160,7 @@ def _use_settings(options: argparse.Namespace, settings: dict[str, Any]) -> None
             "you trust them"
         )
     if options.labels is None and settings.get("labels") and options.half_life is None and options.cap is None:
-        options.half_life, options.cap = settings["half_life"], settings["cap"]
+        options.half_life, options.cap = settings.get("half_life"), settings.get("cap")
     for name in ("embedder", "document_prefix", "query_prefix", "labels", "seed"):
         if getattr(options, name) is None:
             setattr(options, name, settings.get(name))

@@ -75,3 +75,5 @@ def _read_prompt(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot read the prompt: {error}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"the prompt {path} is not UTF-8: {error}") from None

@@ -155,8 +155,9 @@ def curve_of(steps: Steps, paths: Paths) -> Curve:
     """Return the mean over all queries as a function of gamma."""
     angles, quanta = _plateaus(steps)
     changes = np.append(True, np.diff(quanta) != 0)
-    angles, quanta = angles[changes], quanta[changes]
-    edges = paths.gammas(np.append(angles, paths.max_angle))
+    quanta = quanta[changes]
+    angles = np.append(angles[changes], paths.max_angle)
+    edges = paths.gammas(angles)
     wide = np.append(np.diff(edges) > 0, True)
     quantum = steps.quantum / max(1, len(steps.at_zero))
     return Curve(edges[wide], quanta[wide[:-1]] * quantum, float(steps.at_zero.sum() * quantum))
@@ -164,11 +165,12 @@ def curve_of(steps: Steps, paths: Paths) -> Curve:
 
 def _plateaus(steps: Steps) -> tuple[Floats, npt.NDArray[np.int64]]:
     """Return the left ends of all gaps between crossings, and the sum over all queries there, in quanta."""
-    phi = np.append(0.0, steps.phi)
-    total = steps.at_zero.sum() + np.append(0, np.cumsum(steps.delta))
-    first = np.append(True, np.diff(phi) > SAME_ANGLE)
+    # There can be millions of steps: few copies of them are in memory at a time.
+    first = np.append(True, np.diff(steps.phi, prepend=0.0) > SAME_ANGLE)
     last = np.append(first[1:], True)
-    return phi[first], total[last]
+    total = np.append(steps.at_zero.sum(), steps.delta)
+    np.cumsum(total, out=total)
+    return np.append(0.0, steps.phi)[first], total[last]
 
 
 def choose(curve: Curve, steps: Steps, paths: Paths, guard: float, largest_gamma: float) -> Choice:
@@ -207,13 +209,13 @@ def evidence(gain: Floats) -> float:
 def best_angle(steps: Steps, paths: Paths, last: float) -> float:
     """Return the angle, at most ``last``, in the middle of the widest of the gaps with the highest value."""
     left, value = _plateaus(steps)
-    right = np.append(left[1:], paths.max_angle)
     # Beyond the last stop nothing changes, so the last gap ends there.
-    if paths.last_stop > left[-1] + paths.resolution:
-        right[-1] = paths.last_stop
+    has_stop = paths.last_stop > left[-1] + paths.resolution
+    gap = np.diff(left, append=paths.last_stop if has_stop else paths.max_angle)
     # A gap is shortened only if its middle is more than ``last``, so that the choice is the same for every type of
     # vectors that it fits into.
-    gap = np.where(left + (right - left) / 2 > last, last - left, right - left)
+    too_long = left + gap / 2 > last
+    gap[too_long] = last - left[too_long]
     enough = min(paths.resolution * (1 - 1e-9), gap.max())
     wide = gap >= enough
     highest = wide & (value == value[wide].max())

@@ -10,19 +10,21 @@ Values of the metric are whole numbers of a small quantum, so that sums over que
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numba import prange
 
-from nudgevec.arrays import Floats, Ints, Singles
+from nudgevec.arrays import Array, Floats, Ints, Singles
 from nudgevec.core.candidates import Problem, ScoreCurves, first_candidates, interval, prune
 from nudgevec.core.compiling import compiled
 from nudgevec.core.crossings import PIECES, TIE, divide
 from nudgevec.core.exact import compilable, dot, float32_error
 from nudgevec.core.paths import Paths
 from nudgevec.core.scan import Scorer, TopK, as_float32, scorer
+from nudgevec.errors import NudgeWarning
 from nudgevec.labels import Labels
 from nudgevec.metrics import Metric
 
@@ -36,8 +38,12 @@ NARROW = 1e-6
 DEPTH = 256
 # Not the middle: in symmetric problems crossings lie at round angles.
 BISECTION = 0.4921875
-# Steps of a query that most queries stay below; the others are swept again, with eight times the space.
+# Steps of a query that most queries stay below; the others are swept again, with space for all of their steps.
 USUAL_STEPS = 64
+# Seconds of CPU time and bytes for every pair of a label and a document that can cross in the top k, and the number of
+# pairs above which they are announced.
+PAIR_SECONDS, PAIR_BYTES = 1.2e-7, 8.0
+MANY_PAIRS = 3e8
 
 
 class Steps(NamedTuple):
@@ -76,11 +82,14 @@ class _Batch(NamedTuple):
 
 
 class _Output(NamedTuple):
-    """The steps of a batch of queries, up to the capacity of a row for each."""
+    """The steps of some queries of a batch. The space of the t-th of them begins at ``first[t]``."""
 
     phi: Floats
     delta: Ints
+    first: Ints
+    """One more than there are queries; the last one is the end."""
     n_steps: Ints
+    """The steps of every query of the batch, whether they fit into its space or not."""
     at_zero: Ints
 
 
@@ -116,21 +125,49 @@ def metric_steps(
     n_queries : int, optional
         The number of queries whose steps will be added up, these by default.
     """
+    _warn_if_large(paths, labels, len(queries), metric)
     bits = quantum_bits(n_queries or len(queries))
     problem = _problem(paths, labels, len(queries), metric, 2.0**bits)
     score_start = score_with(as_float32(problem.start / problem.divisor[:, None]))
     score_direction = score_with(as_float32(problem.direction))
     unmoved_scores = unmoved.scores if paths.rotates else unmoved.scores / paths.scale
-    size, parts = max(1, BATCH_SCORES // max(1, len(paths))), []
+    size, parts, at_zero = max(1, BATCH_SCORES // max(1, len(paths))), [], np.zeros(len(queries), np.int64)
     for begin in range(0, len(queries), size):
         part = slice(begin, begin + size)
         queries32 = queries[part].astype(np.float32)
         s32, z32 = score_start(queries32), score_direction(queries32)
         batch = _Batch(begin, queries[part], s32, z32, unmoved.rows[part], unmoved_scores[part])
-        parts.append(_sweep_batch(problem, batch, leaf_size))
-    query, phi, delta, at_zero = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        parts += _sweep_batch(problem, batch, leaf_size, at_zero[part])
+    # There can be millions of steps: only one column at a time is in memory twice.
+    columns = [list(column) for column in zip(*parts, strict=True)]
+    parts.clear()
+    query, phi, delta = (_concatenated(column) for column in columns)
     order = np.lexsort((query, phi))
-    return Steps(phi[order], query[order], delta[order], at_zero, 2.0**-bits)
+    phi = phi[order]
+    query = query[order]
+    delta = delta[order]
+    return Steps(phi, query, delta, at_zero, 2.0**-bits)
+
+
+def _concatenated(parts: list[Array]) -> Array:
+    """Return the concatenation of arrays, and release them."""
+    joined: Array = np.concatenate(parts)
+    parts.clear()
+    return joined
+
+
+def _warn_if_large(paths: Paths, labels: Labels, n_queries: int, metric: Metric) -> None:
+    """Warn before a sweep of many minutes. In the top k every label can cross every document, if one of them moves."""
+    n_labels = np.minimum(np.bincount(labels.query, minlength=n_queries), metric.k)
+    n_movers = min(len(paths), metric.k)
+    n_pairs = float((n_labels * n_movers + np.minimum(n_labels, n_movers) * metric.k).sum())
+    if n_pairs > MANY_PAIRS:
+        message = (
+            f"the exact curve of {metric} with up to {n_labels.max():,} labels per query may take about "
+            f"{n_pairs * PAIR_SECONDS:,.0f} seconds of CPU time and {n_pairs * PAIR_BYTES / 1e9:,.0f} GB of memory; "
+            "a smaller k or fewer validation queries take less"
+        )
+        warnings.warn(message, NudgeWarning, stacklevel=5)
 
 
 def joined(parts: Sequence[Steps]) -> Steps:
@@ -176,19 +213,23 @@ def _problem(paths: Paths, labels: Labels, n_queries: int, metric: Metric, quant
     )
 
 
-def _sweep_batch(problem: Problem, batch: _Batch, leaf_size: int) -> tuple[Ints, Floats, Ints, Ints]:
-    """Return (query, phi, delta) of all steps of a batch, and the values of its queries at angle 0."""
-    n, capacity, parts = len(batch.queries), USUAL_STEPS, []
-    n_steps, at_zero, todo = np.zeros(n, np.int64), np.zeros(n, np.int64), np.arange(n)
+def _sweep_batch(problem: Problem, batch: _Batch, leaf_size: int, at_zero: Ints) -> list[tuple[Ints, Floats, Ints]]:
+    """Return the steps of a batch in parts of (query, phi, delta); its values at angle 0 go into ``at_zero``."""
+    n, parts = len(batch.queries), []
+    n_steps, todo, capacity = np.zeros(n, np.int64), np.arange(n), np.full(n, USUAL_STEPS)
     while len(todo):
-        phi, delta = np.empty((len(todo), capacity)), np.empty((len(todo), capacity), np.int64)
-        _sweep_queries(problem, batch, todo, leaf_size, _Output(phi, delta, n_steps, at_zero))
-        fits = n_steps[todo] <= capacity
-        written = (np.arange(capacity) < n_steps[todo][:, None]) & fits[:, None]
-        parts.append((batch.first + np.repeat(todo, written.sum(axis=1)), phi[written], delta[written]))
-        todo, capacity = todo[~fits], 8 * capacity
-    query, phi, delta = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return query, phi, delta, at_zero
+        first = np.append(0, np.cumsum(capacity))
+        phi, delta = np.empty(first[-1]), np.empty(first[-1], np.int64)
+        _sweep_queries(problem, batch, todo, leaf_size, _Output(phi, delta, first, n_steps, at_zero))
+        count = n_steps[todo]
+        fits = count <= capacity
+        written = np.where(fits, count, 0)
+        # Of the space of every query, a part is written and the rest is not.
+        lengths = np.stack([written, capacity - written], axis=1).ravel()
+        is_written = np.repeat(np.tile([True, False], len(todo)), lengths)
+        parts.append((batch.first + np.repeat(todo, written), phi[is_written], delta[is_written]))
+        todo, capacity = todo[~fits], count[~fits]
+    return parts
 
 
 @compiled(parallel=True)
@@ -201,10 +242,11 @@ def _sweep_queries(problem, batch, todo, leaf_size, output):
 
 @compiled()
 def _sweep_one(problem, batch, i, leaf_size, output, t):
-    """Sweep query i of a batch; its steps go into row t of the output."""
+    """Sweep query i of a batch; its steps go into space t of the output."""
     curves = first_candidates(problem, batch.first + i, batch.s32[i], batch.z32[i], batch.rows[i], batch.scores[i])
+    space = slice(output.first[t], output.first[t + 1])
     output.n_steps[i], output.at_zero[i] = sweep_query(
-        problem, curves, batch.queries[i], leaf_size, output.phi[t], output.delta[t]
+        problem, curves, batch.queries[i], leaf_size, output.phi[space], output.delta[space]
     )
 
 
@@ -288,8 +330,8 @@ def _walk(problem, curves, leaf, n_ahead, span, phi, delta, n_steps):
     at_rank, value = np.zeros(last + 1, np.int64), np.int64(0)
     for i in range(len(leaf)):
         if curves.label[leaf[i]] >= 0:
-            at_rank[min(rank[i], last)] += 1
-            value += _quanta(problem, curves.label[leaf[i]], min(rank[i], last))
+            at_rank[rank[i]] += 1
+            value += _quanta(problem, curves.label[leaf[i]], rank[i])
     if problem.best_only:
         value = _best(problem, at_rank)
     at_start = written = value
@@ -319,7 +361,9 @@ def _rank_events(problem, curves, leaf, span, rank):
     """Return the angles at which the rank of a label changes, ascending, with the position of the label in the leaf,
     the change, and the number of these events.
 
-    Adds to ``rank`` the number of documents of the leaf that are ahead of each label where the interval begins.
+    Adds to ``rank`` the number of documents of the leaf that are ahead of each label where the interval begins. All
+    ranks beyond k count as k + 1. Changes that are worth nothing are merged into later ones: without them there are
+    hardly more events than steps.
     """
     angle, label, change, n = np.empty(64), np.empty(64, np.int64), np.empty(64, np.int64), np.int64(0)
     begins, is_ahead = np.empty(PIECES), np.empty(PIECES, np.bool_)
@@ -327,7 +371,7 @@ def _rank_events(problem, curves, leaf, span, rank):
         y = leaf[i]
         if curves.label[y] < 0:
             continue
-        most = n + PIECES * len(leaf)
+        first, most = n, n + PIECES * len(leaf)
         angle, label, change = _grown(angle, most), _grown(label, most), _grown(change, most)
         for j in leaf:
             # The bounds include the error bounds, and so ties: where they are apart, the order is certain.
@@ -342,16 +386,33 @@ def _rank_events(problem, curves, leaf, span, rank):
                 if is_ahead[piece] != is_ahead[piece - 1]:
                     angle[n], label[n], change[n] = begins[piece], i, 1 if is_ahead[piece] else -1
                     n += 1
-    _sort_by_angle(angle, label, change, n)
+        _sort_by_angle(angle[first:n], label[first:n], change[first:n])
+        n = first + _merge_changes(problem, rank[i], angle[first:n], change[first:n])
+        rank[i] = min(rank[i], problem.k + 1)
+    _sort_by_angle(angle[:n], label[:n], change[:n])
     return angle, label, change, n
 
 
 @compiled()
-def _sort_by_angle(angle, label, change, n):
-    """Sort n events in place (Shell's method, which compiles in a tenth of the time of ``np.argsort``)."""
-    gap = n // 2
+def _merge_changes(problem, rank, angle, change):
+    """Merge changes of a label's rank that are worth nothing into the next one; return how many changes are left."""
+    n, last = 0, problem.k + 1
+    before = min(rank, last)
+    for e in range(len(angle)):
+        rank += change[e]
+        after = min(max(rank, 0), last)
+        if after != before and (problem.best_only or problem.discount[after] != problem.discount[before]):
+            angle[n], change[n] = angle[e], after - before
+            n, before = n + 1, after
+    return n
+
+
+@compiled()
+def _sort_by_angle(angle, label, change):
+    """Sort events in place (Shell's method, which compiles in a tenth of the time of ``np.argsort``)."""
+    gap = len(angle) // 2
     while gap:
-        for i in range(gap, n):
+        for i in range(gap, len(angle)):
             one, its_label, its_change, at = angle[i], label[i], change[i], i
             while at >= gap and angle[at - gap] > one:
                 angle[at], label[at], change[at] = angle[at - gap], label[at - gap], change[at - gap]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +12,9 @@ from urllib.parse import quote
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random
 
 from nudgevec.errors import LabelError
+from nudgevec.files import create_file
 
+_MEMORY = Path(":memory:")
 _TIMEOUT = 60
 _COLUMNS = {"query", "document", "signal", "value", "propensity", "time", "source"}
 
@@ -23,7 +25,8 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     Parameters
     ----------
     path : Path
-        The file. It is created, without tables, if it does not exist and is opened for writing.
+        The file. It is created, without tables, if it does not exist and is opened for writing. ``:memory:`` is a log
+        in memory.
     read_only : bool
         Open it for reading, also on a read-only disk.
 
@@ -34,23 +37,31 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     sqlite3.Error
         If it is no SQLite file, or cannot be opened.
     """
+    if path.is_file() and _write_ahead_log(path).exists():
+        # The last connection that may write moves this log into the file when it is closed.
+        with closing(_connect(path, "mode=ro")) as connection:
+            _check_tables(connection, path, read_only)
     if read_only:
         connection = _connect_for_reading(path)
     else:
-        # SQLite would create a file that the group cannot write to, whatever the umask.
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
+        if path != _MEMORY:
+            # SQLite would create a file that the group cannot write to, whatever the umask.
+            create_file(path)
         connection = _connect(path, "mode=rw")
     try:
-        is_empty = not connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-        columns = {row[1] for row in connection.execute("PRAGMA table_info(events)")}
+        _check_tables(connection, path, read_only)
     except BaseException:
         connection.close()
         raise
-    if not columns >= _COLUMNS and (read_only or not is_empty):
-        connection.close()
-        raise LabelError(f"{path} is not a label log: it has no table of events. Nothing was changed")
     return connection
+
+
+def _check_tables(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:
+    """Raise LabelError if this is a file of another program. A file without tables may be opened for writing."""
+    is_empty = not connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    columns = {row[1] for row in connection.execute("PRAGMA table_info(events)")}
+    if not columns >= _COLUMNS and (read_only or not is_empty):
+        raise LabelError(f"{path} is not a label log: it has no table of events. Nothing was changed")
 
 
 def _is_busy(error: BaseException) -> bool:
@@ -75,10 +86,15 @@ def _connect_for_reading(path: Path) -> sqlite3.Connection:
         # In a read-only folder SQLite cannot create these files. Without them no other process has the log open, and it
         # can be read as a file that does not change.
         is_read_only = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
-        if not is_read_only or not path.is_file() or path.with_name(f"{path.name}-wal").exists():
+        if not is_read_only or not path.is_file() or _write_ahead_log(path).exists():
             raise
         connection = _connect(path, "mode=ro&immutable=1")
     return connection
+
+
+def _write_ahead_log(path: Path) -> Path:
+    """Return the file in which SQLite keeps what is not in the file of a log yet."""
+    return path.with_name(f"{path.name}-wal")
 
 
 def _connect(path: Path, options: str) -> sqlite3.Connection:

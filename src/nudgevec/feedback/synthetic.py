@@ -24,6 +24,7 @@ from nudgevec.errors import OptionError, RemoteError
 from nudgevec.feedback.event import Event, is_usable
 from nudgevec.feedback.log import SYNTHETIC, LabelLog
 from nudgevec.http import check_server, excerpt, post_json, public_url
+from nudgevec.text.collection import without_surrogates
 from nudgevec.text.splits import normalise
 
 PROMPT = """Below is a document from a collection that people search. Write {n} different search queries in {language}
@@ -210,9 +211,8 @@ def _request_queries(plan: Plan, document: str) -> Iterator[str]:
 
 def _parse_queries(content: str) -> list[str]:
     """Return the queries of a response, one per line, without the numbers, bullets and quotes that models add."""
-    # A lone surrogate, half of an emoji, has no bytes in UTF-8.
-    content = content.encode(errors="replace").decode()
-    lines = (re.sub(r"^\s*(?:(?:[-*•]|\d+[.)])\s+)?", "", line) for line in content.splitlines())
+    lines = without_surrogates(content).splitlines()
+    lines = [re.sub(r"^\s*(?:(?:[-*•]|\d+[.)])\s+)?", "", line) for line in lines]
     return [query for line in lines if (query := line.strip().strip("\"“”'").strip())]
 
 

@@ -24,6 +24,11 @@ Qrels = dict[str, Grades]
 """Query id -> document id -> grade."""
 
 
+def without_surrogates(text: str) -> str:
+    """Return a text with "?" for lone surrogates, which have no bytes in UTF-8: no tokenizer and no file takes them."""
+    return text.encode(errors="replace").decode()
+
+
 @dataclass(frozen=True)
 class Items:
     """Documents or queries.

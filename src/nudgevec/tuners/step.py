@@ -140,10 +140,11 @@ class StepTuner(Tuner):
         curve = choice = by_query = None
         if chosen_on is not None:
             steps = search.sweep(chosen_on, best, paths, metric)
-            curve, by_query = curve_of(steps, paths), query_curves(steps, paths)
+            curve = curve_of(steps, paths)
             # With refit, other paths are taken in the end, and their vectors have to fit into their type too.
             largest = min(paths.largest_gamma, final_paths.largest_gamma)
             choice = choose(curve, steps, paths, self.guard, largest)
+            by_query = query_curves(steps, paths)
             self._warn_if_nothing_moves(choice, curve, metric, len(chosen_on.used), len(paths))
         gamma = float(self.gamma) if choice is None else choice.gamma  # type: ignore[arg-type]
 

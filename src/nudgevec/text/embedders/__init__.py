@@ -16,7 +16,7 @@ from nudgevec.arrays import Array
 from nudgevec.corpus import Corpus
 from nudgevec.errors import OptionError, VectorError
 from nudgevec.registry import Registry
-from nudgevec.text.collection import Collection, Items
+from nudgevec.text.collection import Collection, Items, without_surrogates
 from nudgevec.text.embedders.cache import Cache
 
 _PRECOMPUTED = "precomputed"
@@ -183,8 +183,7 @@ def embed_documents(items: Items, source: str, spec: str, prefix: str | None = N
 
 def embed_texts(model: Embedder, texts: Sequence[str], prefix: str, kind: str) -> Array:
     """Return the vectors of texts, from the cache where possible."""
-    # A lone surrogate has no bytes in UTF-8, and no tokenizer takes it.
-    clean = [(prefix + text).encode(errors="replace").decode() for text in texts]
+    clean = [without_surrogates(prefix + text) for text in texts]
     with Cache(model.name if model.cached else None) as cache:
         return cache.get_or_embed(clean, model.embed, model.batch_size, f"embedding {kind}")
 

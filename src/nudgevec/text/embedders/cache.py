@@ -19,7 +19,7 @@ import numpy as np
 from nudgevec import progress
 from nudgevec.arrays import Array
 from nudgevec.errors import NudgeWarning, VectorError
-from nudgevec.files import cache_folder
+from nudgevec.files import cache_folder, create_file
 
 # SQLite accepts at least 999 parameters per statement everywhere.
 _KEYS_PER_QUERY = 900
@@ -48,6 +48,7 @@ class Cache:
             self._path = cache_folder() / f"{readable}-{digest}.sqlite"
             try:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
+                create_file(self._path)
                 self._connection = sqlite3.connect(self._path, timeout=60, isolation_level=None)
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 self._connection.execute(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from nudgevec.arrays import Array
 from nudgevec.errors import OptionError, VectorError
 from nudgevec.text.collection import Collection, Items
+from nudgevec.text.readers.vectors import read_npy
 
 
 def read_vectors(collection: Collection, name: str) -> tuple[Array, Array]:
@@ -28,10 +27,7 @@ def read_vectors(collection: Collection, name: str) -> tuple[Array, Array]:
 
 
 def _read(path: Path, items: Items) -> Array:
-    try:
-        vectors: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise VectorError(f"{path} is not a readable .npy file: {error}") from None
+    vectors = read_npy(path)
     if vectors.ndim != 2 or len(vectors) != len(items):
         raise VectorError(f"{path} has shape {vectors.shape}, but there are {len(items)} texts")
     return vectors

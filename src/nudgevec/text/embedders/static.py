@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nudgevec.errors import MissingExtraError, VectorError
+from nudgevec.text.collection import without_surrogates
 
 
 class StaticEmbedder:
@@ -30,7 +31,7 @@ def embed(texts: Sequence[str]) -> npt.NDArray[np.float32]:
     if isinstance(texts, str):
         raise VectorError("embed takes a list of texts, not a single text")
     with np.errstate(invalid="ignore", divide="ignore"):
-        vectors = _model().embed(list(texts), norm=True)
+        vectors = _model().embed([without_surrogates(text) for text in texts], norm=True)
     return np.nan_to_num(np.asarray(vectors, dtype=np.float32))
 
 

@@ -25,6 +25,8 @@ _CONTEXT = 20
 @contextmanager
 def open_text(path: Path) -> Iterator[io.TextIOWrapper]:
     """Open a text file in UTF-8 or UTF-16, which may be compressed by gzip, or standard input."""
+    if path == STDIN and sys.stdin is None:
+        raise InputError("standard input is closed")
     with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as file:
         binary: Any = file
         if binary.peek(2)[:2] == _GZIP:

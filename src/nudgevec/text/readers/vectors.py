@@ -46,6 +46,8 @@ def read_items(folder: Path, kind: str) -> Items:
         found = ", ".join(path.name for path in files) or "none"
         raise InputError(f"{folder}: expected one file of {kind} ({', '.join(readers)}), found {found}")
     ids, vectors = readers[files[0].suffix](files[0])
+    if vectors.ndim != 2:
+        raise InputError(f"{files[0]} has an array of shape {vectors.shape}, expected (rows, dimensions)")
     id_file = folder / f"{kind}.ids"
     if id_file.is_file():
         ids = id_file.read_text(encoding="utf-8").splitlines()
@@ -78,11 +80,20 @@ def _split_of_file(path: Path) -> str:
     return qrels.split_of_file(path.stem.removeprefix("qrels").strip("-._"))
 
 
-def _read_npy(path: Path) -> tuple[list[str] | None, Array]:
+def read_npy(path: Path) -> Array:
+    """Map the array of a .npy file into memory."""
     try:
-        return None, np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
-        raise InputError(f"{path} is not a readable .npy file of numbers") from error
+        # np.load would also read archives and pickles, whatever the name of the file.
+        array: Array = np.lib.format.open_memmap(path, "r")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, OverflowError, SyntaxError) as error:
+        raise InputError(f"{path} is not a readable .npy file of numbers: {error}") from None
+    return array
+
+
+def _read_npy(path: Path) -> tuple[list[str] | None, Array]:
+    return None, read_npy(path)
 
 
 def _read_safetensors(path: Path) -> tuple[list[str] | None, Array]:
