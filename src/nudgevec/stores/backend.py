@@ -15,7 +15,7 @@ import numpy as np
 from nudgevec.arrays import Array, Mask, slices
 from nudgevec.errors import MissingExtraError, NudgeWarning, OptionError, StoreError
 from nudgevec.stores.address import Address
-from nudgevec.stores.ledger import Ledger
+from nudgevec.stores.ledger import Change, Ledger
 
 SIMILARITIES = ("cosine", "dot", "l2")
 
@@ -39,6 +39,8 @@ class Backend(ABC):
     """What identifies the vectors within the collection, such as column names; a ledger is valid for these only."""
     unique_ids: bool = False
     """Whether the store itself sees to it that no id occurs twice."""
+    batch_size: int = 2048
+    """Rows that are read or written at a time."""
     tolerance: float = 0.0
     """Difference between a vector that is written and the one read back, relative to its largest number."""
 
@@ -99,7 +101,10 @@ class Backend(ABC):
 
     @abstractmethod
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        """Yield the vectors of these documents in blocks, in any order; ids that do not exist are skipped."""
+        """Yield the vectors of these documents, any number of them, in blocks of about ``batch_size``.
+
+        Documents come in any order, and ids that do not exist are skipped.
+        """
 
     @abstractmethod
     def search(self, query: Array, k: int) -> list[Hashable]:
@@ -119,12 +124,12 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def write(self, ids: Sequence[Any], old: Array, new: Array) -> None:
+    def write(self, change: Change) -> None:
         """Replace old vectors by new ones; documents whose vector is not the old one are left as they are."""
 
     @abstractmethod
     def read_ledger(self) -> Ledger | None:
-        """Return the ledger, or None if there is no complete one."""
+        """Return the ledger, or None if there is no complete one. Its vectors are read later, in batches."""
 
     @abstractmethod
     def create_ledger(self, ledger: Ledger) -> None:
