@@ -21,6 +21,7 @@ LAYERS = [
     "registry",
     "progress",
     "files",
+    "tensors",
     "http",
     "tables",
     "estimator",
@@ -162,7 +163,7 @@ STAGES = [
     "patch",
 ]
 # Small modules that any of these may use.
-HELPERS = {"arrays", "registry", "progress", "estimator", "metrics", "core.exact", "engines.cpu"}
+HELPERS = {"arrays", "registry", "progress", "tensors", "estimator", "metrics", "core.exact", "engines.cpu"}
 
 
 def test_fit_can_be_followed():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import struct
@@ -11,8 +12,11 @@ import sys
 import numpy as np
 import pytest
 
+import nudgevec.patch
+import nudgevec.tensors
 from nudgevec import ArrayCorpus, NudgeM, NudgeN, Patch
 from nudgevec.errors import PatchError
+from nudgevec.tensors import map_tensors, mapping_of
 from problems import learnable
 
 
@@ -237,6 +241,155 @@ def test_files_have_the_mode_of_other_new_files(fitted, tmp_path, umask):
     (tmp_path / "patch").chmod(0o640)
     patch.save(tmp_path / "patch")
     assert (tmp_path / "patch").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.fixture
+def slices_of_one_row(monkeypatch):
+    """Read and write arrays of patches in many slices."""
+    monkeypatch.setattr(nudgevec.tensors, "_SLICE_BYTES", 1)
+    monkeypatch.setattr(nudgevec.patch, "_BATCH_ROWS", 3)
+
+
+@pytest.mark.usefixtures("slices_of_one_row")
+def test_slices_give_the_same_values_as_whole_arrays(fitted, tmp_path):
+    documents, patch = fitted
+    digest = hashlib.sha256(repr(patch.ids).encode() + str(patch.before.dtype).encode() + patch.before.tobytes())
+    assert patch.fingerprint == digest.hexdigest()
+    digest = hashlib.sha256(f"{patch.method} {patch.fingerprint}".encode() + patch.after.tobytes())
+    assert patch.identity == digest.hexdigest()
+    patch.save(tmp_path / "patch")
+    again = Patch.load(tmp_path / "patch")
+    assert again.identity == patch.identity
+    assert np.array_equal(again.apply(documents)[again.rows], patch.after)
+    assert np.array_equal(again.revert(again.apply(documents)), documents)
+    over = again.over(documents)
+    assert np.array_equal(np.concatenate([block for _, block in over.blocks()]), again.apply(documents))
+    other = documents.copy()
+    other[patch.rows[[2, 7]], 0] += 1
+    with pytest.raises(PatchError, match=f"2 of {len(patch)} documents .* row {patch.rows[2]}"):
+        again.apply(other)
+
+
+def test_rows_in_any_order(fitted):
+    documents, patch = fitted
+    order = np.random.default_rng(0).permutation(len(patch))
+    parts = {name: getattr(patch, name)[order] for name in ("rows", "before", "after", "labels", "distance")}
+    ids = [patch.ids[position] for position in order]
+    shuffled = Patch(**parts, ids=ids, method=patch.method, similarity=patch.similarity, gamma=patch.gamma)
+    applied = patch.apply(documents)
+    assert np.array_equal(shuffled.apply(documents), applied)
+    over = shuffled.over(ArrayCorpus(documents, block_rows=7))
+    assert np.array_equal(np.concatenate([block for _, block in over.blocks()]), applied)
+    rows = np.random.default_rng(1).permutation(len(documents))
+    assert np.array_equal(over.take(rows.tolist()), applied[rows])
+
+
+def test_a_loaded_patch_is_mapped_and_survives_the_replacement_of_its_file(fitted, tmp_path):
+    documents, patch = fitted
+    path = tmp_path / "patch"
+    patch.save(path)
+    again = Patch.load(path)
+    assert all(mapping_of(vectors) is not None for vectors in (again.before, again.after))
+    assert not again.after.flags.writeable
+    NudgeN(gamma=0.3).fit(np.eye(4), (np.ones((1, 4)), [[1]])).patch_.save(path)
+    assert again.identity == patch.identity
+    path.unlink()
+    assert np.array_equal(again.apply(documents), patch.apply(documents))
+
+
+def test_the_safetensors_library_reads_a_patch(fitted, tmp_path):
+    from safetensors import safe_open
+    from safetensors.numpy import load_file, save_file
+
+    _, patch = fitted
+    patch.save(tmp_path / "patch")
+    tensors = load_file(tmp_path / "patch")
+    for name in ("rows", "before", "after", "labels", "distance"):
+        assert np.array_equal(tensors[name], getattr(patch, name))
+    assert json.loads(tensors["ids"].tobytes()) == patch.ids
+    with safe_open(tmp_path / "patch", "numpy") as file:
+        metadata = file.metadata()
+    assert json.loads(metadata["nudgevec"])["gamma"] == patch.gamma
+    save_file(tensors, tmp_path / "again", metadata)
+    assert Patch.load(tmp_path / "again").identity == patch.identity
+
+
+def test_files_of_the_first_format_are_read(fitted, tmp_path):
+    """Their ids are in the header."""
+    from safetensors.numpy import save_file
+
+    _, patch = fitted
+    path = tmp_path / "patch"
+    patch.save(path)
+    metadata, tensors = map_tensors(path)
+    facts = json.loads(metadata["nudgevec"]) | {"format": "nudgevec-patch-1", "ids": patch.ids}
+    del facts["checksum"]
+    arrays = {name: tensor.copy() for name, tensor in tensors.items() if name != "ids"}
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+    save_file(arrays, path, {"nudgevec": json.dumps({**facts, "checksum": digest.hexdigest()})})
+    again = Patch.load(path)
+    assert (again.identity, again.ids, again.gamma) == (patch.identity, patch.ids, patch.gamma)
+
+
+def header_of(**change):
+    entry = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]} | change
+    return json.dumps({"__metadata__": {}, "before": entry}).encode()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"[" * 100_000,
+        b'{"before": 3}',
+        b'{"__metadata__": 3}',
+        b"\xff",
+        header_of(dtype="F31"),
+        header_of(dtype=[]),
+        header_of(shape=[2, -3]),
+        header_of(shape=[2.0, 3]),
+        header_of(shape=[True, 6]),
+        header_of(shape=3),
+        header_of(shape=[2**70, 3]),
+        header_of(data_offsets=[0, 2**70]),
+        header_of(data_offsets=[-24, 0]),
+        header_of(data_offsets=[24, 48]),
+        header_of(data_offsets=[0]),
+        header_of(more=1),
+    ],
+    ids=lambda header: header[:70],
+)
+def test_malformed_headers(tmp_path, header):
+    path = tmp_path / "patch"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(24))
+    with pytest.raises(PatchError, match="is not a readable patch"):
+        Patch.load(path)
+    path.write_bytes(struct.pack("<Q", 2**63) + header + bytes(24))
+    with pytest.raises(PatchError, match="the header is incomplete"):
+        Patch.load(path)
+
+
+def test_arrays_of_other_programs(tmp_path):
+    """Not aligned, without dimensions, and empty ones."""
+    header = json.dumps(
+        {
+            "one": {"dtype": "U8", "shape": [], "data_offsets": [0, 1]},
+            "none": {"dtype": "F64", "shape": [0, 3], "data_offsets": [1, 1]},
+            "three": {"dtype": "F32", "shape": [3], "data_offsets": [1, 13]},
+        }
+    ).encode()
+    header += b" " * (len(header) % 2)
+    data = b"\x07" + np.arange(3, dtype=np.float32).tobytes()
+    (tmp_path / "file").write_bytes(struct.pack("<Q", len(header)) + header + data)
+    metadata, tensors = map_tensors(tmp_path / "file")
+    assert metadata == {}
+    assert (tensors["one"].item(), tensors["none"].shape, tensors["three"].tolist()) == (7, (0, 3), [0.0, 1.0, 2.0])
+    assert all(tensor.flags.aligned for tensor in tensors.values())
+    assert [part.tolist() for part in nudgevec.tensors.row_slices(tensors["one"])] == [[7]]
 
 
 def test_an_empty_patch_changes_nothing(tmp_path):

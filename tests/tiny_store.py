@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from nudgevec.files import write_file_atomically
-from nudgevec.stores import Ledger, Store
+from nudgevec.stores import Change, Ledger, Store
 
 
 class TinyStore(Store):
@@ -41,10 +41,11 @@ class TinyStore(Store):
     def search(self, query, k):
         return np.argsort(-(self.vectors @ query))[:k].tolist()
 
-    def write(self, ids, old, new):
-        unchanged = self.positions_unchanged(ids, old)
+    def write(self, change):
         vectors = self.vectors.copy()
-        vectors[np.array(ids)[unchanged]] = new[unchanged]
+        for ids, old, new in change.batches(self.batch_size, "writing vectors"):
+            unchanged = self.positions_unchanged(ids, old)
+            vectors[np.array(ids)[unchanged]] = new[unchanged]
         self._save(self.client, vectors)
 
     @property
@@ -55,12 +56,13 @@ class TinyStore(Store):
         if not self._ledger.exists():
             return None
         with np.load(self._ledger) as file:
-            return Ledger(json.loads(str(file["metadata"])), file["ids"].tolist(), file["before"], file["after"])
+            change = Change.from_arrays(file["ids"].tolist(), file["before"], file["after"])
+            return Ledger(json.loads(str(file["metadata"])), change)
 
     def create_ledger(self, ledger):
         with write_file_atomically(self._ledger) as draft, draft.open("wb") as file:
-            metadata = json.dumps(ledger.metadata)
-            np.savez(file, metadata=metadata, ids=ledger.ids, before=ledger.before, after=ledger.after)
+            before, after = ledger.change.read(np.arange(len(ledger.ids)))
+            np.savez(file, metadata=json.dumps(ledger.metadata), ids=ledger.ids, before=before, after=after)
 
     def drop_ledger(self):
         self._ledger.unlink()

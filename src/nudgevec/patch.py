@@ -1,7 +1,8 @@
 """Patches: the result of tuning, and a corpus seen through a patch.
 
 A patch holds the rows that moved with their vectors before and after. It is saved as one safetensors file: arrays and a
-JSON header.
+JSON header. A patch may move every row of a large corpus, so its vectors may be memory-mapped, and are saved, checked
+and compared in slices.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,24 +19,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nudgevec.arrays import Array, Floats, Ints, as_matrix
+from nudgevec import progress
+from nudgevec.arrays import Array, Floats, Ints, as_matrix, slices
 from nudgevec.core.curve import Curve
 from nudgevec.core.linear_map import LinearMap
 from nudgevec.corpus import ArrayCorpus, Corpus, Reader
 from nudgevec.errors import LabelError, PatchError, VectorError
 from nudgevec.files import write_file_atomically
+from nudgevec.tensors import Tensor, as_bytes, map_tensors, release_pages, row_slices, write_tensors
 
-_FORMAT = "nudgevec-patch-1"
+_FORMAT = "nudgevec-patch-2"
+# The ids were in the header, which has a limited length.
+_OLD_FORMAT = "nudgevec-patch-1"
+# The fields of a patch that are arrays, and the others.
+_ARRAYS = ("rows", "before", "after", "labels", "distance")
+_FACTS = ("method", "similarity", "gamma", "metric", "validation", "counts")
+_BATCH_ROWS = 4096
 
 
 def method_name(method: str) -> str:
     """Return what to call a method in a message."""
     return "Nudge" if method == "auto" else f"NUDGE-{method}"
-
-
-# The fields of a patch that are arrays, and the others.
-_ARRAYS = ("rows", "before", "after", "labels", "distance")
-_FACTS = ("ids", "method", "similarity", "gamma", "metric", "validation", "counts")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -118,16 +122,16 @@ class Patch:
         """A hash of the ids and original vectors of the rows that moved."""
         digest = hashlib.sha256(repr(self.ids).encode())
         digest.update(str(self.before.dtype).encode())
-        digest.update(np.ascontiguousarray(self.before).tobytes())
+        _update(digest, self.before)
         return digest.hexdigest()
 
     @property
     def identity(self) -> str:
         """A hash of the method and of the ids, original and new vectors; stores recognise a patch by it."""
         digest = hashlib.sha256(f"{self.method} {self.fingerprint}".encode())
-        digest.update(np.ascontiguousarray(self.after).tobytes())
+        _update(digest, self.after)
         if self.query_map is not None:
-            digest.update(np.ascontiguousarray(self.query_map).tobytes())
+            _update(digest, self.query_map)
         return digest.hexdigest()
 
     def adapt(self, queries: npt.ArrayLike) -> Array:
@@ -201,7 +205,16 @@ class Patch:
             If documents of the patch are missing, or have another number of dimensions.
         """
         reader = Reader(documents)
-        return PatchedCorpus(reader, self._locate(reader), self.before, self.after)
+        return PatchedCorpus(reader, self._locate(reader), self._new_vectors)
+
+    def _new_vectors(self, current: Array, positions: Ints) -> Array:
+        """Return the new vectors of these rows of the patch, which have their old ones."""
+        old, new = self.before[positions], self.after[positions]
+        release_pages(self.before)
+        release_pages(self.after)
+        if not np.array_equal(current, old.astype(current.dtype)):
+            raise PatchError("documents have other vectors than the patch was made from")
+        return new
 
     def revert(self, documents: Corpus | npt.ArrayLike) -> Any:
         """Return a copy of the documents with the original vectors, bit for bit; the inverse of ``apply``.
@@ -227,16 +240,17 @@ class Patch:
         """Return a copy with old vectors replaced by new ones."""
         reader = Reader(documents)
         copy, rows = reader.copy(), self._locate(reader)
-        if len(rows):
-            different = np.flatnonzero((copy[rows] != old.astype(copy.dtype)).any(axis=1))
-            if len(different) == len(self) and np.array_equal(copy[rows], new.astype(copy.dtype)):
-                raise PatchError("nothing to do: the documents already have these vectors")
-            if len(different):
-                raise PatchError(
-                    f"{len(different)} of {len(self)} documents of the patch have other vectors here, "
-                    f"for example {reader.name(int(rows[different[0]]))}: {reason}"
-                )
-            copy[rows] = new
+        different = _different_rows(copy, rows, old)
+        if len(rows) and len(different) == len(rows) and not len(_different_rows(copy, rows, new)):
+            raise PatchError("nothing to do: the documents already have these vectors")
+        if len(different):
+            raise PatchError(
+                f"{len(different)} of {len(self)} documents of the patch have other vectors here, "
+                f"for example {reader.name(int(rows[different[0]]))}: {reason}"
+            )
+        for batch in slices(len(rows), _BATCH_ROWS):
+            copy[rows[batch]] = new[batch]
+            release_pages(new)
         return ArrayCorpus(copy, reader.corpus.ids) if reader.has_ids else copy
 
     def _locate(self, reader: Reader) -> Ints:
@@ -265,19 +279,20 @@ class Patch:
         PatchError
             If an id is neither a string nor an integer.
         """
-        from safetensors.numpy import save
-
         unsupported = [key for key in self.ids if not isinstance(key, (str, int))]
         if unsupported:
             raise PatchError(f"document ids must be strings or integers to be saved, not {unsupported[0]!r}")
         facts, arrays = self._facts(), self._arrays()
         metadata = {"nudgevec": json.dumps({**facts, "checksum": _checksum(facts, arrays)})}
+        tensors = {name: Tensor.of(array) for name, array in arrays.items()}
         with write_file_atomically(Path(path)) as draft:
-            draft.write_bytes(save(arrays, metadata=metadata))
+            write_tensors(draft, tensors, metadata, "writing the patch")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Patch:
-        """Read a patch that ``save`` wrote.
+        """Read a patch that ``save`` wrote. All of it is checked; its vectors stay in the file, which is memory-mapped.
+
+        The file may be replaced or removed in the meantime, as ``save`` does, but not be overwritten in place.
 
         Parameters
         ----------
@@ -294,17 +309,14 @@ class Patch:
         PatchError
             If the file is not a patch, or is damaged.
         """
-        from safetensors import SafetensorError, safe_open
-
         name = os.fspath(path)
         try:
-            with safe_open(name, framework="numpy") as file:
-                facts = json.loads((file.metadata() or {}).get("nudgevec", "{}"))
-                if not isinstance(facts, dict) or facts.get("format") != _FORMAT:
-                    raise PatchError(f"{name} is not a nudgevec patch")
-                arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        except (SafetensorError, ValueError, RecursionError, OSError) as error:
+            metadata, arrays = map_tensors(name)
+            facts = json.loads(metadata.get("nudgevec", "{}"))
+        except (ValueError, TypeError, RecursionError, OSError) as error:
             raise PatchError(f"{name} is not a readable patch: {error}") from None
+        if not isinstance(facts, dict) or facts.get("format") not in (_FORMAT, _OLD_FORMAT):
+            raise PatchError(f"{name} is not a nudgevec patch")
         checksum = facts.pop("checksum", None)
         if checksum != _checksum(facts, arrays):
             raise PatchError(f"{name} is damaged: its contents do not match their checksum")
@@ -319,7 +331,9 @@ class Patch:
         return {"format": _FORMAT, **facts, "curve.at_zero": None if self.curve is None else self.curve.at_zero}
 
     def _arrays(self) -> dict[str, Array]:
-        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
+        """Return what a patch file holds as arrays: also the ids, as JSON."""
+        arrays = {name: np.asarray(getattr(self, name)) for name in _ARRAYS}
+        arrays["ids"] = np.frombuffer(json.dumps(self.ids).encode(), np.uint8)
         if self.curve is not None:
             arrays |= {"curve.edges": self.curve.edges, "curve.values": self.curve.values}
         if self.query_map is not None:
@@ -333,8 +347,9 @@ class Patch:
         if "curve.edges" in arrays:
             curve = Curve(arrays["curve.edges"], arrays["curve.values"], facts["curve.at_zero"])
             _require(curve.edges.shape == (len(curve.values) + 1,), "the curve has a wrong shape")
-        parts: dict[str, Any] = {**facts, **arrays}
-        given = {name: parts[name] for name in (*_ARRAYS, *_FACTS)}
+        ids = facts["ids"] if facts["format"] == _OLD_FORMAT else json.loads(arrays["ids"].tobytes())
+        parts: dict[str, Any] = {**facts, **arrays, "ids": ids}
+        given = {name: parts[name] for name in ("ids", *_ARRAYS, *_FACTS)}
         patch = cls(**given, curve=curve, query_map=arrays.get("query_map"))
         _check_facts(patch)
         _check_arrays(patch)
@@ -372,8 +387,8 @@ def _check_arrays(patch: Patch) -> None:
         shape = (patch.before.shape[1],) * 2
         _require(patch.query_map.shape == shape and patch.query_map.dtype.kind == "f", "the map has a wrong shape")
         _require(bool(np.isfinite(patch.query_map).all()), "the map is not finite")
-    vectors_and_distance = (patch.before, patch.after, patch.distance)
-    _require(all(np.isfinite(numbers).all() for numbers in vectors_and_distance), "a vector is not finite")
+    parts = (part for numbers in (patch.before, patch.after, patch.distance) for part in row_slices(numbers))
+    _require(all(np.isfinite(part).all() for part in parts), "a vector is not finite")
     _require(len(set(patch.ids)) == n and len(set(patch.rows.tolist())) == n, "a document occurs twice")
     _require(patch.rows.dtype.kind == "i" and not (patch.rows < 0).any(), "a row number is negative or not an integer")
     _require(
@@ -395,10 +410,27 @@ def _require(condition: bool, problem: str) -> None:
 def _checksum(facts: dict[str, Any], arrays: dict[str, Array]) -> str:
     """Return a hash of all facts, and of the names, types, shapes and bytes of all arrays."""
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    for name, array in sorted(arrays.items()):
-        digest.update(f"{name} {array.dtype} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
+    with progress.bar("checking the patch", sum(array.nbytes for array in arrays.values())) as bar:
+        for name, array in sorted(arrays.items()):
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            _update(digest, array)
+            bar.update(array.nbytes)
     return digest.hexdigest()
+
+
+def _update(digest: Any, array: Array) -> None:
+    """Add the bytes of an array to a hash."""
+    for part in row_slices(array):
+        digest.update(as_bytes(part))
+
+
+def _different_rows(documents: Array, rows: Ints, vectors: Array) -> Ints:
+    """Return the positions of rows whose documents have other vectors than these."""
+    different = np.zeros(len(rows), np.bool_)
+    for batch in slices(len(rows), _BATCH_ROWS):
+        different[batch] = (documents[rows[batch]] != vectors[batch].astype(documents.dtype)).any(axis=1)
+        release_pages(vectors)
+    return np.flatnonzero(different)
 
 
 class PatchedCorpus:
@@ -410,8 +442,8 @@ class PatchedCorpus:
         The documents.
     rows : array of int, shape (n,)
         Rows to replace.
-    old, new : array of shape (n, d)
-        The vectors that the documents must have, and those to return.
+    replacement : function
+        Takes the vectors of some of these rows and their positions in ``rows``; returns the vectors to read instead.
 
     Attributes
     ----------
@@ -431,14 +463,14 @@ class PatchedCorpus:
     [[1.0, 0.0, 0.0], [0.31, 0.95, 0.0]]
     """
 
-    def __init__(self, reader: Reader, rows: Ints, old: Array, new: Array) -> None:
-        self._reader = reader
+    def __init__(self, reader: Reader, rows: Ints, replacement: Callable[[Array, Ints], Array]) -> None:
+        self._reader, self._replacement = reader, replacement
         self.ids, self.dim = reader.all_ids, reader.dim
         # A store seen through a patch is compared as the store is.
         self.similarity = getattr(reader.corpus, "similarity", None)
-        order = np.argsort(rows)
-        self._rows, self._old, self._new = rows[order], old[order], new[order]
-        self._index = {self.ids[row]: index for index, row in enumerate(self._rows.tolist())}
+        self._order = np.argsort(rows)
+        self._rows = rows[self._order]
+        self._position_of = {self.ids[row]: position for position, row in enumerate(rows.tolist())}
 
     def take(self, ids: Sequence[Hashable]) -> Array:
         """Read the vectors of some documents.
@@ -459,10 +491,10 @@ class PatchedCorpus:
             If a document of the patch has another vector than it must have.
         """
         vectors = np.array(self._reader.corpus.take(ids))
-        replaced = [(position, self._index[key]) for position, key in enumerate(ids) if key in self._index]
-        if replaced:
-            positions, indices = map(list, zip(*replaced, strict=True))
-            vectors[positions] = self._replacement(vectors[positions], indices)
+        positions = np.array([self._position_of.get(key, -1) for key in ids], np.int64)
+        replaced = np.flatnonzero(positions >= 0)
+        if len(replaced):
+            vectors[replaced] = self._replacement(vectors[replaced], positions[replaced])
         return vectors
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
@@ -482,15 +514,9 @@ class PatchedCorpus:
         """
         first = 0
         for ids, vectors in self._reader.corpus.blocks():
-            indices = slice(*np.searchsorted(self._rows, [first, first + len(ids)]))
-            block = np.array(vectors)
-            positions = self._rows[indices] - first
-            block[positions] = self._replacement(block[positions], indices)
+            replaced = slice(*np.searchsorted(self._rows, [first, first + len(ids)]))
+            block, rows = np.array(vectors), self._rows[replaced] - first
+            if len(rows):
+                block[rows] = self._replacement(block[rows], self._order[replaced])
             yield ids, block
             first += len(ids)
-
-    def _replacement(self, current: Array, indices: Any) -> Array:
-        if not np.array_equal(current, self._old[indices].astype(current.dtype)):
-            raise PatchError("documents have other vectors than the patch was made from")
-        new: Array = self._new[indices]
-        return new

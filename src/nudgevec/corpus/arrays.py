@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from nudgevec.arrays import Array, as_ids, as_list, as_matrix, rows_of, slices
 from nudgevec.errors import VectorError
+from nudgevec.tensors import mapping_of, release_pages
 
 _BLOCK_BYTES = 32 << 20
 # Reading a row of a memory-mapped file can map megabytes of its neighbours.
@@ -102,12 +102,12 @@ class ArrayCorpus:
         else:
             self._row_of = self._row_of or {key: row for row, key in enumerate(self.ids)}
             rows = np.array([self._row_of[key] for key in as_list(ids)], dtype=np.int64)
-        if _mapping_of(self.vectors) is None:
+        if mapping_of(self.vectors) is None:
             return self.vectors[rows]
         taken = np.empty((len(rows), self.dim), self.vectors.dtype)
         for part in slices(len(rows), _ROWS_BETWEEN_RELEASES):
             taken[part] = self.vectors[rows[part]]
-            self._release_pages()
+            release_pages(self.vectors)
         return taken
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
@@ -123,21 +123,4 @@ class ArrayCorpus:
         for begin in range(0, len(self), self.block_rows):
             end = begin + self.block_rows
             yield self.ids[begin:end], self.vectors[begin:end]
-            self._release_pages()
-
-    def _release_pages(self) -> None:
-        """Stop counting the pages of a memory-mapped file as ours; they stay in the file cache of the system."""
-        mapping = _mapping_of(self.vectors)
-        if mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
-            mapping.madvise(mmap.MADV_DONTNEED)
-
-
-def _mapping_of(vectors: Array) -> mmap.mmap | None:
-    """Return the file mapping behind a memory-mapped array, if dropping its pages loses nothing."""
-    base: Any = vectors
-    while base is not None:
-        if isinstance(base, np.memmap) and isinstance(base.base, mmap.mmap):
-            # Copy-on-write pages (mode "c") exist nowhere else.
-            return base.base if base.mode in ("r", "r+") else None
-        base = getattr(base, "base", None)
-    return None
+            release_pages(self.vectors)

@@ -12,13 +12,14 @@ from nudgevec.registry import Registry
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import Store
 from nudgevec.stores.index_recall import evaluate_index, recall
-from nudgevec.stores.ledger import Ledger, Status
+from nudgevec.stores.ledger import Change, Ledger, Status
 from nudgevec.stores.messages import error_text
 
 __all__ = [
     "SCHEMES",
     "STORES",
     "Address",
+    "Change",
     "Ledger",
     "Status",
     "Store",

@@ -15,7 +15,7 @@ import numpy as np
 from nudgevec.arrays import Array, Mask, slices
 from nudgevec.errors import MissingExtraError, NudgeWarning, OptionError, StoreError
 from nudgevec.stores.address import Address
-from nudgevec.stores.ledger import Ledger
+from nudgevec.stores.ledger import Change, Ledger
 
 SIMILARITIES = ("cosine", "dot", "l2")
 
@@ -47,6 +47,8 @@ class Backend(ABC):
     """What identifies the vectors within the collection, such as column names; a ledger is valid for these only."""
     unique_ids: bool = False
     """Whether the store itself sees to it that no id occurs twice."""
+    batch_size: int = 2048
+    """Rows that are read or written at a time."""
     tolerance: float = 0.0
     """Difference between a vector that is written and the one read back, relative to its largest number."""
 
@@ -182,7 +184,7 @@ class Backend(ABC):
 
     @abstractmethod
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        """Read the vectors of some documents in blocks.
+        """Read the vectors of some documents, any number of them, in blocks of about ``batch_size``.
 
         Parameters
         ----------
@@ -215,22 +217,20 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def write(self, ids: Sequence[Any], old: Array, new: Array) -> None:
+    def write(self, change: Change) -> None:
         """Replace old vectors by new ones.
 
         Documents that do not exist, or whose vector is not the old one, are left as they are.
 
         Parameters
         ----------
-        ids : sequence
-            Ids of the documents.
-        old, new : array of shape (len(ids), d)
-            Their vectors before and after.
+        change : Change
+            Ids of documents with their vectors before and after, which are read in batches.
         """
 
     @abstractmethod
     def read_ledger(self) -> Ledger | None:
-        """Read the ledger.
+        """Read the ledger; its vectors are read later, in batches.
 
         Returns
         -------

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from nudgevec import progress
 from nudgevec.arrays import Array, Ints
 from nudgevec.corpus import Corpus, Reader
-from nudgevec.errors import NudgeError, NudgeWarning, StoreError
+from nudgevec.errors import NudgeError, NudgeWarning, PatchError, StoreError
 from nudgevec.patch import Patch, PatchedCorpus
 from nudgevec.stores.backend import Backend
 from nudgevec.stores.compatibility import check_similarity
@@ -99,6 +100,7 @@ class Store(Backend):
 
     def _apply(self, patch: Patch) -> Status:
         ledger = self.read_ledger()
+        is_new = ledger is None
         if ledger is not None:
             self.check_ledger(ledger)
             if ledger.patch_identity != patch.identity:
@@ -107,12 +109,16 @@ class Store(Backend):
             return Status(None)
         else:
             check_similarity(patch, self.url, self.similarity)
-            self._check_rows(patch)
+            self._check_ids(patch)
             ledger = self._ledger_for(patch)
-            self.create_ledger(ledger)
         before = self._row_states(ledger)
+        if is_new:
+            self._refuse_other_vectors(ledger, before)
+            self.create_ledger(ledger)
         if len(before.original):
-            self._write(ledger, before.original, ledger.before, ledger.after)
+            self.write(ledger.change.subset(before.original))
+            # Later reads must see what was written.
+            self.refresh()
         self._update_index()
         after = self._row_states(ledger)
         if len(before.original) and not len(after.applied):
@@ -195,7 +201,8 @@ class Store(Backend):
                 "(--force), these rows are reverted and the ledger is dropped"
             )
         if len(before.applied):
-            self._write(ledger, before.applied, ledger.after, ledger.before)
+            self.write(ledger.change.reversed().subset(before.applied))
+            self.refresh()
         after = self._row_states(ledger, reverted=True)
         if len(after.applied):
             raise StoreError(f"{self.url}: {len(after.applied)} rows still have their new vectors; revert again")
@@ -234,15 +241,15 @@ class Store(Backend):
         # A ledger may be about other vectors of the same collection.
         if ledger is None or ledger.columns != self.columns:
             return self
-        applied, reader = self._row_states(ledger).applied, Reader(self)
-        ids = [ledger.ids[position] for position in applied]
-        current = self.take(ids) if ids else ledger.after[:0]
-        return PatchedCorpus(reader, reader.locate(ids), current, ledger.before[applied])
+        applied, reader = ledger.change.subset(self._row_states(ledger).applied), Reader(self)
 
-    def _write(self, ledger: Ledger, positions: Ints, old: Array, new: Array) -> None:
-        self.write([ledger.ids[position] for position in positions], old[positions], new[positions])
-        # Later reads must see what was written.
-        self.refresh()
+        def original_vectors(current: Array, positions: Ints) -> Array:
+            before, after = applied.read(positions)
+            if not self.equal_rows(current, after).all():
+                raise PatchError(f"{self.url}: documents have changed since their original vectors were requested")
+            return before
+
+        return PatchedCorpus(reader, reader.locate(applied.ids), original_vectors)
 
     def _update_index(self) -> None:
         """Update the index; an index that lags behind still finds every document, so a failure is only a warning."""
@@ -282,19 +289,22 @@ class Store(Backend):
         if ``reverted``. Which row of an id is the one of the ledger is not known if the id occurs more than once: it
         counts as changed.
         """
-        current = self.fetch_dict(ledger.ids)
-        repeated = set(self._repeated_ids(ledger.ids))
-        exists = np.array([key in current for key in ledger.ids], dtype=np.bool_)
-        positions = np.flatnonzero(exists)
-        rows = [current[ledger.ids[position]] for position in positions]
-        vectors = np.stack(rows) if rows else ledger.before[:0]
-        is_single = np.array([ledger.ids[position] not in repeated for position in positions], dtype=np.bool_)
-        is_new, is_old = (
-            self.equal_rows(vectors, column[positions]) & is_single for column in (ledger.after, ledger.before)
-        )
+        position_of = {key: position for position, key in enumerate(ledger.ids)}
+        exists, is_old, is_new = (np.zeros(len(ledger.ids), np.bool_) for _ in range(3))
+        with progress.bar("comparing vectors", len(ledger.ids)) as bar:
+            for keys, vectors in self.fetch(ledger.ids):
+                positions = np.array([position_of.get(key, -1) for key in keys], np.int64)
+                positions, vectors = positions[positions >= 0], vectors[positions >= 0]
+                if len(positions):
+                    exists[positions] = True
+                    old, new = ledger.change.read(positions)
+                    is_old[positions], is_new[positions] = self.equal_rows(vectors, old), self.equal_rows(vectors, new)
+                bar.update(len(keys))
+        repeated = [position_of[key] for key in self._repeated_ids(ledger.ids)]
+        is_old[repeated] = is_new[repeated] = False
         applied, original = (is_new & ~is_old, is_old) if reverted else (is_new, is_old & ~is_new)
-        changed = ~is_new & ~is_old
-        return RowStates(positions[applied], positions[original], positions[changed], np.flatnonzero(~exists))
+        changed = exists & ~is_new & ~is_old
+        return RowStates(*(np.flatnonzero(state) for state in (applied, original, changed, ~exists)))
 
     def _repeated_ids(self, ids: Sequence[Any]) -> list[Any]:
         """Return those of some ids that occur more than once in the store."""
@@ -332,8 +342,8 @@ class Store(Backend):
                     f"{self.columns.get(name)!r}: open it with the same options"
                 )
 
-    def _check_rows(self, patch: Patch) -> None:
-        """Raise StoreError if the patch was not made from this collection."""
+    def _check_ids(self, patch: Patch) -> None:
+        """Raise StoreError if documents of the patch are missing or ambiguous, or have another number of dimensions."""
         if patch.before.shape[1] != self.dim:
             raise StoreError(f"{self.url} has {self.dim} dimensions, the patch has {patch.before.shape[1]}")
         known = set(self.ids)
@@ -348,12 +358,16 @@ class Store(Backend):
             raise StoreError(
                 f"{self.url}: {len(repeated)} ids occur more than once, for example {example_ids(repeated)}"
             )
-        current = self.take(patch.ids)
-        # Rows with the new vectors of this patch are accepted too: its ledger was lost.
-        other = np.flatnonzero(~self.equal_rows(current, patch.before) & ~self.equal_rows(current, patch.after))
+
+    def _refuse_other_vectors(self, ledger: Ledger, states: RowStates) -> None:
+        """Raise StoreError if the patch was not made from these vectors.
+
+        Rows with the new vectors of this patch are accepted too: its ledger was lost.
+        """
+        other = np.sort(np.concatenate([states.changed, states.missing]))
         if len(other):
-            examples = example_ids([patch.ids[position] for position in other.tolist()])
+            examples = example_ids([ledger.ids[position] for position in other.tolist()])
             raise StoreError(
-                f"{self.url}: {len(other)} of {len(patch)} documents have other vectors than the patch was made from, "
-                f"for example {examples}; tune again"
+                f"{self.url}: {len(other)} of {len(ledger.ids)} documents have other vectors than the patch was made "
+                f"from, for example {examples}; tune again"
             )

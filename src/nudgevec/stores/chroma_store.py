@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from nudgevec.arrays import Array, slices
+from nudgevec.arrays import Array, Ints, slices
 from nudgevec.errors import OptionError, StoreError
 from nudgevec.stores.address import Address, parse_flag
 from nudgevec.stores.backend import import_client, wrong_client
-from nudgevec.stores.ledger import Ledger
+from nudgevec.stores.ledger import Change, Ledger, in_order, join_pairs, split_pairs
 from nudgevec.stores.messages import error_text
 from nudgevec.stores.piecewise import IN_MEMORY, PiecewiseStore
 
@@ -143,12 +143,13 @@ class ChromaStore(PiecewiseStore):
         collection = self._find_ledger()
         if collection is None or not collection.metadata.get("facts"):
             return None
-        ids: list[Any] = []
-        pairs = [np.empty((0, 2 * self.dim), np.float32)]
-        for keys, block in self._fetch_from(collection, collection.get(include=[])["ids"]):
-            ids += keys
-            pairs.append(block)
-        return Ledger.from_pairs(json.loads(collection.metadata["facts"]), ids, np.concatenate(pairs))
+        ids: list[Any] = collection.get(include=[])["ids"]
+
+        def read(positions: Ints) -> tuple[Array, Array]:
+            keys = [ids[position] for position in positions.tolist()]
+            return split_pairs(in_order(keys, self._fetch_from(collection, keys)))
+
+        return Ledger(json.loads(collection.metadata["facts"]), Change(ids, read))
 
     def create_ledger(self, ledger: Ledger) -> None:
         # Removes an incomplete one.
@@ -157,9 +158,8 @@ class ChromaStore(PiecewiseStore):
         created = self.client.create_collection(
             self._ledger, configuration=space, metadata=_LEDGER_MARK, embedding_function=None
         )
-        pairs = ledger.pairs
-        for batch in slices(len(pairs), self.batch_size):
-            created.add(ids=ledger.ids[batch], embeddings=pairs[batch])
+        for ids, old, new in ledger.change.batches(self.batch_size, "writing the ledger"):
+            created.add(ids=ids, embeddings=join_pairs(old, new))
         # The metadata makes the ledger complete.
         created.modify(metadata={**_LEDGER_MARK, "facts": json.dumps(ledger.metadata)})
 

@@ -7,6 +7,7 @@ import numpy as np
 from nudgevec.core.exact import norms
 from nudgevec.errors import StoreError
 from nudgevec.patch import Patch
+from nudgevec.tensors import row_slices
 
 _UNIT_TOLERANCE = 1e-3
 
@@ -17,7 +18,7 @@ def check_similarity(patch: Patch, url: str, similarity: str | None) -> None:
         check_dot(url, similarity, patch.method)
     if patch.similarity == "cosine" and similarity != "cosine":
         # On unit vectors dot and l2 rank as cosine does.
-        deviation = np.abs(norms(patch.before) - 1).max()
+        deviation = max(np.abs(norms(part) - 1).max() for part in row_slices(patch.before))
         if deviation > _UNIT_TOLERANCE:
             raise StoreError(
                 f"{url} {_describe(similarity)}, and NUDGE-{patch.method} requires cosine similarity or unit vectors "

@@ -7,15 +7,13 @@ exactly. An HNSW graph cannot be updated and is rebuilt. Other indexes keep code
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from filelock import FileLock
-from safetensors import safe_open
-from safetensors.numpy import save
 
 from nudgevec.arrays import Array, Ints, slices
 from nudgevec.errors import OptionError, StoreError
@@ -23,10 +21,9 @@ from nudgevec.files import write_file_atomically
 from nudgevec.stores.address import Address
 from nudgevec.stores.backend import import_client
 from nudgevec.stores.base import Store
-from nudgevec.stores.ledger import Ledger
+from nudgevec.stores.ledger import Change, Ledger
 from nudgevec.stores.lock import locked
-
-_BLOCK_ROWS = 65536
+from nudgevec.tensors import Tensor, map_tensors, write_tensors
 
 
 class FaissStore(Store):
@@ -85,32 +82,39 @@ class FaissStore(Store):
         return ids
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
-        for block in slices(len(self.ids), _BLOCK_ROWS):
+        for block in slices(len(self.ids), self.batch_size):
             yield self.ids[block], self.index.read(np.arange(block.start, block.stop))
 
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
         known = [key for key in ids if key in self._row_of]
-        if known:
-            yield known, self.index.read(np.array([self._row_of[key] for key in known]))
+        for batch in slices(len(known), self.batch_size):
+            yield known[batch], self.index.read(np.array([self._row_of[key] for key in known[batch]]))
 
     def search(self, query: Array, k: int) -> list[Hashable]:
         _, ids = self.index.whole.search(query[None], k)
         return [key for key in ids[0].tolist() if key >= 0]
 
-    def write(self, ids: Sequence[Any], old: Array, new: Array) -> None:
+    def write(self, change: Change) -> None:
         # Other writers of the file can take the same lock. The index is read again under it.
         with FileLock(f"{self.path}.lock"):
             index = self._read_index()
             row_of = index.row_of()
-            positions = np.array([position for position, key in enumerate(ids) if key in row_of], np.int64)
-            rows = np.array([row_of[ids[position]] for position in positions.tolist()], np.int64)
-            if len(rows):
-                unchanged = self.equal_rows(index.read(rows), old[positions])
-                positions, rows = positions[unchanged], rows[unchanged]
-            if len(rows):
-                index.write(rows, new[positions].astype(np.float32))
+            unchanged = self._positions_unchanged(index, row_of, change)
+            if len(unchanged):
+                batches = change.subset(unchanged).batches(self.batch_size, "writing vectors")
+                index.write((np.array([row_of[key] for key in ids]), new) for ids, _, new in batches)
                 with write_file_atomically(self.path) as draft:
                     self.faiss.write_index(index.whole, str(draft))
+
+    def _positions_unchanged(self, index: _Index, row_of: dict[Hashable, int], change: Change) -> Ints:
+        """Return the positions of documents that have their old vectors in this index."""
+        unchanged = []
+        for ids, old, _ in change.batches(self.batch_size, "comparing vectors"):
+            rows = np.array([row_of.get(key, -1) for key in ids])
+            is_old = rows >= 0
+            is_old[is_old] = self.equal_rows(index.read(rows[is_old]), old[is_old])
+            unchanged.append(is_old)
+        return np.flatnonzero(np.concatenate(unchanged))
 
     def exclusive(self) -> AbstractContextManager[None]:
         return locked(self.path.with_name(f".{self.path.name}.nudgevec-lock"), self.url)
@@ -126,15 +130,19 @@ class FaissStore(Store):
     def read_ledger(self) -> Ledger | None:
         if not self._ledger_path.exists():
             return None
-        with safe_open(self._ledger_path, "numpy") as file:
-            ids, before, after = (file.get_tensor(name) for name in ("ids", "before", "after"))
-            return Ledger(json.loads(file.metadata()["facts"]), ids.tolist(), before, after)
+        metadata, tensors = map_tensors(self._ledger_path)
+        ids, before, after = (tensors[name] for name in ("ids", "before", "after"))
+        return Ledger(json.loads(metadata["facts"]), Change.from_arrays(ids.tolist(), before, after))
 
     def create_ledger(self, ledger: Ledger) -> None:
-        tensors = {"ids": np.array(ledger.ids, np.int64), "before": ledger.before, "after": ledger.after}
+        def column(number: int) -> Tensor:
+            batches = (np.arange(batch.start, batch.stop) for batch in slices(len(ledger.ids), self.batch_size))
+            parts = (ledger.change.read(positions)[number].astype(np.float32) for positions in batches)
+            return Tensor(np.dtype(np.float32), (len(ledger.ids), self.dim), parts)
+
+        tensors = {"ids": Tensor.of(np.array(ledger.ids, np.int64)), "before": column(0), "after": column(1)}
         with write_file_atomically(self._ledger_path) as draft:
-            # save_file would replace the draft by a file that only its owner can read.
-            draft.write_bytes(save(tensors, {"facts": json.dumps(ledger.metadata)}))
+            write_tensors(draft, tensors, {"facts": json.dumps(ledger.metadata)}, "writing the ledger")
 
     def drop_ledger(self) -> None:
         self._ledger_path.unlink(missing_ok=True)
@@ -184,18 +192,20 @@ class _Index:
         vectors: Array = self.rows.reconstruct_batch(self._inner_ids[rows])
         return vectors
 
-    def write(self, rows: Ints, vectors: Array) -> None:
+    def write(self, batches: Iterable[tuple[Ints, Array]]) -> None:
         """Replace the vectors of some rows."""
         if self.is_inverted:
-            # The nearest list of a vector may be another one now.
             self.rows.set_direct_map_type(self.faiss.DirectMap.NoMap)
-            self.rows.remove_ids(self._inner_ids[rows])
-            self.rows.add_with_ids(vectors, self._inner_ids[rows])
+            for rows, vectors in batches:
+                # The nearest list of a vector may be another one now.
+                self.rows.remove_ids(self._inner_ids[rows])
+                self.rows.add_with_ids(vectors.astype(np.float32), self._inner_ids[rows])
             self.rows.set_direct_map_type(self._map_type)
             return
         shape = self.storage.ntotal, self.storage.d
         stored = self.faiss.rev_swig_ptr(self.storage.get_xb(), shape[0] * shape[1]).reshape(shape)
-        stored[rows] = vectors
+        for rows, vectors in batches:
+            stored[rows] = vectors
         if self.is_graph:
             vectors = stored.copy()
             self.rows.reset()

@@ -1,4 +1,4 @@
-"""LanceDB: a table in a local folder. A patch is one commit; the ledger is a table beside the collection.
+"""LanceDB: a table in a local folder. A patch is one commit, a large one several; the ledger is a table beside it.
 
 LanceDB keeps float32 exactly. The columns are called ``id`` and ``vector`` unless the options say otherwise. A table
 without an index does not state its similarity; the option ``similarity`` does.
@@ -20,17 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from nudgevec.arrays import Array, slices
+from nudgevec.arrays import Array, Ints, slices
 from nudgevec.errors import OptionError, StoreError
 from nudgevec.files import draft_folder, sync_folder
 from nudgevec.stores.address import Address
 from nudgevec.stores.backend import import_client, wrong_client
 from nudgevec.stores.base import Store
-from nudgevec.stores.ledger import Ledger
+from nudgevec.stores.ledger import Change, Ledger, in_order, split_pairs
 from nudgevec.stores.lock import locked
 
-_SCAN_ROWS = 4096
-_FETCH_ROWS = 4096
+_READ_AHEAD_BYTES = 32 << 20
 _MAX_COMMITS = 20
 _FOREVER = timedelta(days=36500)
 _LEDGER_KEY = b"nudgevec"
@@ -43,6 +42,8 @@ class LanceStore(Store):
     """A table of LanceDB in a local folder."""
 
     client_package = "lancedb"
+    commit_bytes: int = 16 << 20
+    """Size of the new vectors of one commit, which LanceDB keeps in memory several times."""
 
     def __init__(
         self, client: Any, address: Address, id: str = "id", vector: str = "vector", similarity: str | None = None
@@ -108,8 +109,11 @@ class LanceStore(Store):
         self.similarity = self.resolve_similarity(self._index_similarity())
 
     def read_ids(self) -> list[Hashable]:
-        self.warn_without_vector(self.table.count_rows(f"{_quoted(self.vector_column)} IS NULL"))
-        return [key for batch in self._scan([self.id_column]) for key in batch.column(0).to_pylist()]
+        n_without_vector = self.table.count_rows(f"{_quoted(self.vector_column)} IS NULL")
+        self.warn_without_vector(n_without_vector)
+        # A condition on the vectors reads all of them.
+        batches = self._scan([self.id_column]) if n_without_vector else self._rows([self.id_column]).to_batches()
+        return [key for batch in batches for key in batch.column(0).to_pylist()]
 
     def _index_similarity(self) -> str | None:
         for index in self.table.list_indices():
@@ -121,9 +125,13 @@ class LanceStore(Store):
     def _table_names(self) -> list[str]:
         return [str(name) for name in self.client.list_tables().tables]
 
+    def _rows(self, columns: list[str]) -> Any:
+        return self.table.search().select(columns)
+
     def _scan(self, columns: list[str]) -> Iterator[Any]:
-        rows = self.table.search().where(f"{_quoted(self.vector_column)} IS NOT NULL")
-        yield from rows.select(columns).to_batches(batch_size=_SCAN_ROWS)
+        """Yield the rows with a vector in batches."""
+        rows = self._rows(columns).where(f"{_quoted(self.vector_column)} IS NOT NULL")
+        yield from rows.to_batches(batch_size=self.batch_size)
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
         for batch in self._scan([self.id_column, self.vector_column]):
@@ -138,10 +146,10 @@ class LanceStore(Store):
         rows = self.table.search().select([self.id_column]).with_row_id(True).to_arrow()
         keys = rows[self.id_column]
         matches = self.arrow.compute.is_in(keys, self.arrow.array(ids, keys.type))
-        row_ids = rows["_rowid"].filter(matches).to_pylist()
-        for part in slices(len(row_ids), _FETCH_ROWS):
-            query = self.table.take_row_ids(row_ids[part]).select([self.id_column, self.vector_column])
-            for batch in query.to_batches():
+        row_ids = rows["_rowid"].filter(matches).to_numpy()
+        for part in slices(len(row_ids), self.batch_size):
+            query = self.table.take_row_ids(row_ids[part].tolist()).select([self.id_column, self.vector_column])
+            for batch in query.to_batches(max_batch_length=self.batch_size):
                 found = batch.filter(batch.column(self.vector_column).is_valid())
                 yield found.column(self.id_column).to_pylist(), self._vectors(found.column(self.vector_column))
 
@@ -150,17 +158,19 @@ class LanceStore(Store):
         rows = nearest.distance_type(self.similarity or "cosine").select([self.id_column, "_distance"])
         return list(rows.limit(k).to_arrow()[self.id_column].to_pylist())
 
-    def write(self, ids: Sequence[Any], old: Array, new: Array) -> None:
-        version = self._commit(ids, new)
-        # The previous version shows which rows others changed just before the commit: their vectors are restored.
-        self.table.checkout(version - 1)
-        previous = self.fetch_dict(ids)
-        positions = [position for position, key in enumerate(ids) if key in previous]
-        if positions:
-            vectors = np.stack([previous[ids[position]] for position in positions])
-            changed = np.flatnonzero(~self.equal_rows(vectors, old[positions])).tolist()
+    def write(self, change: Change) -> None:
+        rows = max(1, self.commit_bytes // (4 * self.dim))
+        for ids, old, new in change.batches(rows, "writing vectors"):
+            version = self._commit(ids, new)
+            # The previous version shows which rows others changed just before the commit: their vectors are restored.
+            self.table.checkout(version - 1)
+            before = dict(zip(ids, old, strict=True))
+            changed: dict[Hashable, Array] = {}
+            for keys, vectors in self.fetch(ids):
+                is_old = self.equal_rows(vectors, np.stack([before[key] for key in keys]))
+                changed.update((keys[row], vectors[row]) for row in np.flatnonzero(~is_old).tolist())
             if changed:
-                self._commit([ids[positions[index]] for index in changed], vectors[changed])
+                self._commit(list(changed), np.stack([*changed.values()]))
 
     def _commit(self, ids: Sequence[Any], vectors: Array) -> int:
         """Commit new vectors, and return the version of the table that has them."""
@@ -197,21 +207,30 @@ class LanceStore(Store):
         name = self._find_ledger()
         if name is None:
             return None
-        rows = self.client.open_table(name).to_arrow()
-        metadata = json.loads(rows.schema.metadata[_LEDGER_KEY])
-        before, after = (self._vectors(rows[column].combine_chunks()) for column in ("before", "after"))
-        return Ledger(metadata, rows["id"].to_pylist(), before, after)
+        table = self.client.open_table(name)
+        ids = table.search().select(["id"]).to_arrow()["id"].to_pylist()
+
+        def read(positions: Ints) -> tuple[Array, Array]:
+            rows = table.take_offsets(positions.tolist()).select(["id", "before", "after"]).to_batches()
+            keys = [ids[position] for position in positions.tolist()]
+            return split_pairs(in_order(keys, ((batch.column("id").to_pylist(), self._pairs(batch)) for batch in rows)))
+
+        return Ledger(json.loads(table.schema.metadata[_LEDGER_KEY]), Change(ids, read))
+
+    def _pairs(self, batch: Any) -> Array:
+        return np.concatenate([self._vectors(batch.column(name)) for name in ("before", "after")], axis=1)
 
     def create_ledger(self, ledger: Ledger) -> None:
-        schema = self.table.schema
-        kind = schema.field(self.vector_column).type
-        rows = self.arrow.table(
-            {
-                "id": self.arrow.array(ledger.ids, schema.field(self.id_column).type),
-                "before": self._column(ledger.before, kind),
-                "after": self._column(ledger.after, kind),
-            }
-        ).replace_schema_metadata({_LEDGER_KEY: json.dumps(ledger.metadata)})
+        kinds = [self.table.schema.field(column).type for column in (self.id_column, self.vector_column)]
+        fields = zip(("id", "before", "after"), (*kinds, kinds[-1]), strict=True)
+        schema = self.arrow.schema(fields, {_LEDGER_KEY: json.dumps(ledger.metadata)})
+        batches = (
+            self.arrow.record_batch(
+                [self.arrow.array(ids, kinds[0]), *(self._column(vectors, kinds[1]) for vectors in pair)], schema=schema
+            )
+            for ids, *pair in ledger.change.batches(self.batch_size, "writing the ledger")
+        )
+        rows = self.arrow.RecordBatchReader.from_batches(schema, batches)
         name = f"{self.name}__nudgevec_{uuid.uuid4().hex[:12]}"
         # Creating a table takes several steps, renaming its folder only one.
         with self._draft_folder() as draft:
@@ -256,6 +275,8 @@ def create(address: Address, ids: Sequence[str], texts: Sequence[str] | None, ve
 
 
 def _library() -> Any:
+    # By default a scan reads up to two gigabytes ahead.
+    os.environ.setdefault("LANCE_DEFAULT_IO_BUFFER_SIZE", str(_READ_AHEAD_BYTES))
     return import_client("lancedb", "LanceDB", "lancedb")
 
 

@@ -1,8 +1,11 @@
-"""The ledger of a store: the applied patch with its rows, and the states of these rows in the collection."""
+"""The ledger of a store: the applied patch with its rows, and the states of these rows in the collection.
+
+A patch may move every row of a large collection. Its ids are in memory, its vectors are read in batches.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -10,20 +13,68 @@ from typing import Any
 import numpy as np
 
 import nudgevec
-from nudgevec.arrays import Array, Ints
+from nudgevec import progress
+from nudgevec.arrays import Array, Ints, slices
+from nudgevec.errors import StoreError
 from nudgevec.patch import Patch
 from nudgevec.stores.messages import example_ids
+from nudgevec.tensors import release_pages
+
+
+@dataclass(frozen=True)
+class Change:
+    """Documents with an old and a new vector each, which are read in batches."""
+
+    ids: list[Any]
+    read: Callable[[Ints], tuple[Array, Array]]
+    """Takes positions in ``ids``, and returns the old and the new vectors there, each of shape (positions, d)."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def from_arrays(cls, ids: list[Any], old: Array, new: Array) -> Change:
+        """Return a change whose vectors are in arrays, which may be memory-mapped."""
+
+        def read(positions: Ints) -> tuple[Array, Array]:
+            vectors = old[positions], new[positions]
+            release_pages(old)
+            release_pages(new)
+            return vectors
+
+        return cls(ids, read)
+
+    def batches(self, size: int, task: str) -> Iterator[tuple[list[Any], Array, Array]]:
+        """Yield ids with their old and new vectors, ``size`` at a time; a progress bar shows the task."""
+        with progress.bar(task, len(self)) as bar:
+            for batch in slices(len(self), size):
+                old, new = self.read(np.arange(batch.start, batch.stop))
+                yield self.ids[batch], old, new
+                bar.update(len(old))
+
+    def subset(self, positions: Ints) -> Change:
+        """Return the documents at these positions."""
+        return Change(
+            [self.ids[position] for position in positions.tolist()], lambda among: self.read(positions[among])
+        )
+
+    def reversed(self) -> Change:
+        """Return the change from the new vectors to the old ones."""
+        return Change(self.ids, lambda positions: self.read(positions)[::-1])
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """The applied patch as a store records it: metadata and rows."""
+    """The applied patch as a store records it: metadata, and the change from the original to the new vectors."""
 
     metadata: dict[str, Any]
     """Kept in the store as JSON under the keys of ``for_patch``, which therefore never change."""
-    ids: list[Any]
-    before: Array
-    after: Array
+    change: Change
+
+    @property
+    def ids(self) -> list[Any]:
+        """The ids of the rows."""
+        return self.change.ids
 
     @classmethod
     def for_patch(cls, patch: Patch, columns: dict[str, Any], n_documents: int) -> Ledger:
@@ -41,7 +92,7 @@ class Ledger:
             "place": columns,
             "documents": n_documents,
         }
-        return cls(metadata, list(patch.ids), patch.before, patch.after)
+        return cls(metadata, Change.from_arrays(list(patch.ids), patch.before, patch.after))
 
     @property
     def patch_identity(self) -> str:
@@ -59,17 +110,32 @@ class Ledger:
         """The number of documents in the collection when the patch was applied."""
         return int(self.metadata["documents"])
 
-    @property
-    def pairs(self) -> Array:
-        """Old and new vectors side by side, float32 of shape (n, 2 d), for stores with one vector per row."""
-        pairs: Array = np.concatenate([self.before, self.after], axis=1).astype(np.float32)
-        return pairs
 
-    @classmethod
-    def from_pairs(cls, metadata: dict[str, Any], ids: list[Any], pairs: Array) -> Ledger:
-        """Return the ledger whose ``pairs`` were read from a store."""
-        dim = pairs.shape[1] // 2
-        return cls(metadata, ids, pairs[:, :dim], pairs[:, dim:])
+def join_pairs(old: Array, new: Array) -> Array:
+    """Return vectors side by side, float32 of shape (n, 2 d), for stores with one vector per row."""
+    pairs: Array = np.concatenate([old, new], axis=1).astype(np.float32)
+    return pairs
+
+
+def split_pairs(pairs: Array) -> tuple[Array, Array]:
+    """Return the vectors that ``join_pairs`` put side by side."""
+    dim = pairs.shape[1] // 2
+    return pairs[:, :dim], pairs[:, dim:]
+
+
+def in_order(keys: Sequence[Hashable], blocks: Iterable[tuple[Sequence[Hashable], Array]]) -> Array:
+    """Return rows of a ledger, read by key in any order, in the order of these keys.
+
+    Raises
+    ------
+    StoreError
+        If a row is missing.
+    """
+    row_of = {key: row for found, rows in blocks for key, row in zip(found, rows, strict=True)}
+    try:
+        return np.stack([row_of[key] for key in keys])
+    except KeyError:
+        raise StoreError("the ledger changed while it was read: run the command again") from None
 
 
 @dataclass(frozen=True)

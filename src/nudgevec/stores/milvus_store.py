@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from nudgevec.arrays import Array, slices
+from nudgevec.arrays import Array, Ints, slices
 from nudgevec.errors import StoreError
 from nudgevec.stores.address import Address, parse_flag
 from nudgevec.stores.backend import import_client, wrong_client
-from nudgevec.stores.ledger import Ledger
+from nudgevec.stores.ledger import Change, Ledger, in_order, join_pairs, split_pairs
 from nudgevec.stores.messages import error_text
 from nudgevec.stores.piecewise import PiecewiseStore
 
@@ -151,17 +151,18 @@ class MilvusStore(PiecewiseStore):
                 scan.close()
 
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
+        yield from self._fetch_from(self.name, self.id_field, self.vector_field, ids)
+
+    def _fetch_from(
+        self, name: str, key: str, vector: str, ids: Sequence[Any]
+    ) -> Iterator[tuple[list[Hashable], Array]]:
         for batch in slices(len(ids), self.batch_size):
             keys = ", ".join(map(_literal, ids[batch]))
             rows = self.client.query(
-                self.name,
-                filter=f"{self.id_field} in [{keys}]",
-                output_fields=[self.id_field, self.vector_field],
-                consistency_level="Strong",
+                name, filter=f"{key} in [{keys}]", output_fields=[key, vector], consistency_level="Strong"
             )
             if rows:
-                vectors = np.array([row[self.vector_field] for row in rows], np.float32)
-                yield [row[self.id_field] for row in rows], vectors
+                yield [row[key] for row in rows], np.array([row[vector] for row in rows], np.float32)
 
     def search(self, query: Array, k: int) -> list[Hashable]:
         hits = self.client.search(
@@ -183,10 +184,14 @@ class MilvusStore(PiecewiseStore):
         if not self._has_ledger_vector(self._ledger):
             raise self.name_taken("collection", self._ledger)
         self._load(self._ledger)
-        rows = self._scan(self._ledger, "place", "note", _LEDGER_VECTOR)
-        first, *rest = sorted(rows, key=lambda row: int(row["place"]))
-        pairs = np.array([row[_LEDGER_VECTOR] for row in rest], np.float32).reshape(len(rest), -1)
-        return Ledger.from_pairs(json.loads(first["note"]), [json.loads(row["note"]) for row in rest], pairs)
+        rows = self._scan(self._ledger, "place", "note")
+        (_, first), *rest = sorted((int(row["place"]), row["note"]) for row in rows)
+
+        def read(positions: Ints) -> tuple[Array, Array]:
+            places = [rest[position][0] for position in positions.tolist()]
+            return split_pairs(in_order(places, self._fetch_from(self._ledger, "place", _LEDGER_VECTOR, places)))
+
+        return Ledger(json.loads(first), Change([json.loads(note) for _, note in rest], read))
 
     def create_ledger(self, ledger: Ledger) -> None:
         self._drop_incomplete_ledgers()
@@ -200,14 +205,16 @@ class MilvusStore(PiecewiseStore):
         draft = f"{self._ledger}_{uuid.uuid4().hex[:12]}"
         self.client.create_collection(draft, schema=schema, index_params=index)
         # Position 0 holds the metadata.
-        notes = [json.dumps(note) for note in (ledger.metadata, *ledger.ids)]
-        pairs = np.concatenate([np.zeros((1, 2 * self.dim), np.float32), ledger.pairs])
-        rows = [
-            {"place": position, "note": note, _LEDGER_VECTOR: pair}
-            for position, (note, pair) in enumerate(zip(notes, pairs, strict=True))
-        ]
-        for batch in slices(len(rows), self.batch_size):
-            self.client.insert(draft, rows[batch])
+        first = {"place": 0, "note": json.dumps(ledger.metadata), _LEDGER_VECTOR: np.zeros(2 * self.dim, np.float32)}
+        self.client.insert(draft, [first])
+        place = 1
+        for ids, old, new in ledger.change.batches(self.batch_size, "writing the ledger"):
+            rows = enumerate(zip(ids, join_pairs(old, new), strict=True), place)
+            self.client.insert(
+                draft,
+                [{"place": number, "note": json.dumps(key), _LEDGER_VECTOR: pair} for number, (key, pair) in rows],
+            )
+            place += len(ids)
         # The alias makes the ledger complete.
         self.client.create_alias(draft, self._ledger)
 

@@ -10,23 +10,24 @@ import hashlib
 import json
 import logging
 import warnings
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from nudgevec.arrays import Array, slices
+import numpy as np
+
+from nudgevec.arrays import Array, Ints, slices
 from nudgevec.errors import NudgeWarning, OptionError, StoreError
 from nudgevec.stores.address import Address, parse_flag
 from nudgevec.stores.backend import import_client, wrong_client
 from nudgevec.stores.base import Store
-from nudgevec.stores.ledger import Ledger
+from nudgevec.stores.ledger import Change, Ledger, in_order, split_pairs
 from nudgevec.stores.lock import BUSY
 from nudgevec.stores.messages import error_text
 from nudgevec.stores.pgvector_binary import COPY_HEADER, COPY_TRAILER, NUMBERS, pack_rows, unpack_vectors
 
 log = logging.getLogger(__name__)
 
-_BATCH_ROWS = 4096
 # A process that died a moment ago may still hold the lock.
 _LOCK_TIMEOUT = "3s"
 # Scans of a table return its rows in the same order each time.
@@ -204,7 +205,7 @@ class PgStore(Store):
             yield keys, vectors
             n_read += len(keys)
         # The rest is read by id, also if others wrote since the ids were read.
-        yield from self.take_batches(self.ids[n_read:], _BATCH_ROWS)
+        yield from self.take_batches(self.ids[n_read:], self.batch_size)
 
     def _stream(self) -> Iterator[tuple[list[Hashable], Array]]:
         """Read the table through a cursor on the server, which needs a transaction as long as it is open."""
@@ -216,7 +217,7 @@ class PgStore(Store):
                 f"SELECT {self._key}, {self._binary_vector} FROM {self.table} WHERE {self.vector_column} IS NOT NULL",
                 (),
             )
-            while rows := cursor.fetchmany(_BATCH_ROWS):
+            while rows := cursor.fetchmany(self.batch_size):
                 yield self._unpack(rows)
 
     @property
@@ -229,7 +230,7 @@ class PgStore(Store):
     def fetch(self, ids: Sequence[Any]) -> Iterator[tuple[Sequence[Hashable], Array]]:
         condition = f"{self.id_column} = ANY({self._id_list}) AND {self.vector_column} IS NOT NULL"
         query = f"SELECT {self._key}, {self._binary_vector} FROM {self.table} WHERE {condition}{self._lock_clause}"
-        for batch in slices(len(ids), _BATCH_ROWS):
+        for batch in slices(len(ids), self.batch_size):
             rows = self._select(query, [list(ids[batch])], binary=True)
             if rows:
                 yield self._unpack(rows)
@@ -299,27 +300,29 @@ class PgStore(Store):
             message = f"{self.url}: the vectors are written, but the table was not vacuumed: {problem}"
             warnings.warn(message, NudgeWarning, stacklevel=5)
 
-    def write(self, ids: Sequence[Any], old: Array, new: Array) -> None:
+    def write(self, change: Change) -> None:
         # The rows have been locked since they were compared with the old vectors.
         self._has_written = True
-        with self._uploaded(ids, {"new_vector": new}) as rows:
+        vectors = ([new] for _, _, new in change.batches(self.batch_size, "writing vectors"))
+        with self._uploaded(["new_vector"], vectors) as rows:
             self._execute(
                 f"UPDATE {self.table} AS old SET {self.vector_column} = new.new_vector FROM {rows} "
                 f"WHERE old.{self.id_column} = new.key",
-                [list(ids)],
+                [change.ids],
             )
 
     @contextmanager
-    def _uploaded(self, ids: Sequence[Any], columns: dict[str, Array]) -> Iterator[str]:
-        """Upload ids and vectors, and return what to select them ``FROM`` in a query with the ids as its parameter."""
+    def _uploaded(self, columns: Sequence[str], batches: Iterable[Sequence[Array]]) -> Iterator[str]:
+        """Upload vectors, and return what to select them ``FROM`` in a query with their ids as its parameter."""
         definitions = ", ".join(f"{name} {self._kind}({self.dim})" for name in columns)
         self._execute(f"CREATE TEMP TABLE nudgevec_rows (number bigint, {definitions}) ON COMMIT DROP")
-        with self._cursor().copy("COPY nudgevec_rows FROM STDIN (FORMAT BINARY)") as copy:
-            copy.write(COPY_HEADER)
-            for batch in slices(len(ids), _BATCH_ROWS):
-                # WITH ORDINALITY counts from 1.
-                copy.write(pack_rows(batch.start + 1, [rows[batch] for rows in columns.values()], self._kind))
-            copy.write(COPY_TRAILER)
+        # WITH ORDINALITY counts from 1.
+        number = 1
+        for vectors in batches:
+            # One COPY each, because the next batch may be read through the same connection.
+            with self._cursor().copy("COPY nudgevec_rows FROM STDIN (FORMAT BINARY)") as copy:
+                copy.write(COPY_HEADER + pack_rows(number, vectors, self._kind) + COPY_TRAILER)
+            number += len(vectors[0])
         self._execute("ANALYZE nudgevec_rows")
         keys = f"unnest({self._id_list}) WITH ORDINALITY AS keys (key, number)"
         yield f"(SELECT key, {', '.join(columns)} FROM nudgevec_rows JOIN {keys} USING (number)) AS new"
@@ -335,18 +338,33 @@ class PgStore(Store):
             # The metadata is the comment of the table, and this its first key.
             if not str(comment).startswith('{"patch"'):
                 raise self.name_taken("table", _plain(self.ledger))
-            columns = ", ".join(f"{self._kind}_send({name})" for name in ("before", "after"))
-            rows = self._select(f"SELECT key, {columns} FROM {self.ledger}", binary=True)
-        ids, *vectors = zip(*rows, strict=True) if rows else ((), (), ())
-        before, after = (unpack_vectors(values, self._kind, self.dim) for values in vectors)
-        return Ledger(json.loads(comment), list(ids), before, after)
+            # Rows of a ledger never move, so they are read by their position in the table.
+            rows = self._select(f"SELECT key, ctid::text FROM {self.ledger}", binary=True)
+        return Ledger(json.loads(comment), Change([key for key, _ in rows], self._ledger_reader(rows)))
+
+    def _ledger_reader(self, rows: list[tuple[Any, str]]) -> Callable[[Ints], tuple[Array, Array]]:
+        """Return a function that reads vectors of the ledger, whose keys and places are given."""
+        columns = ", ".join(f"{self._kind}_send({name})" for name in ("before", "after"))
+        query = f"SELECT key, {columns} FROM {self.ledger} WHERE ctid = ANY(%s::text[]::tid[])"
+
+        def pairs(wanted: list[tuple[Any, str]]) -> Iterator[tuple[list[Any], Array]]:
+            for batch in slices(len(wanted), self.batch_size):
+                found = self._select(query, [[place for _, place in wanted[batch]]], binary=True)
+                vectors = [unpack_vectors([row[column] for row in found], self._kind, self.dim) for column in (1, 2)]
+                yield [key for key, *_ in found], np.concatenate(vectors, axis=1)
+
+        def read(positions: Ints) -> tuple[Array, Array]:
+            wanted = [rows[position] for position in positions.tolist()]
+            return split_pairs(in_order([key for key, _ in wanted], pairs(wanted)))
+
+        return read
 
     def create_ledger(self, ledger: Ledger) -> None:
         key, vector = "bigint" if self._key_type in _INTEGERS else "text", f"{self._kind}({self.dim})"
         self._execute(f"CREATE TABLE {self.ledger} (key {key}, before {vector}, after {vector})")
-        with self._uploaded(ledger.ids, {"before": ledger.before, "after": ledger.after}) as rows:
-            insert = f"INSERT INTO {self.ledger} SELECT key, before, after FROM {rows}"
-            self._execute(insert, [list(ledger.ids)])
+        vectors = (pair for _, *pair in ledger.change.batches(self.batch_size, "writing the ledger"))
+        with self._uploaded(["before", "after"], vectors) as rows:
+            self._execute(f"INSERT INTO {self.ledger} SELECT key, before, after FROM {rows}", [ledger.ids])
         comment = self.psycopg.sql.Literal(json.dumps(ledger.metadata)).as_string(self.client)
         self._execute(f"COMMENT ON TABLE {self.ledger} IS {_escaped(comment)}")
 

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nudgevec import progress
-from nudgevec.arrays import Array, slices
+from nudgevec.arrays import Array
 from nudgevec.stores.address import Address
 from nudgevec.stores.base import Store
+from nudgevec.stores.ledger import Change
 from nudgevec.stores.lock import lock_file_for, locked
 
 IN_MEMORY = ":memory:"
@@ -27,8 +27,7 @@ IN_MEMORY = ":memory:"
 class PiecewiseStore(Store):
     """A collection in a folder, on a server or in memory that is written in batches."""
 
-    batch_size: ClassVar[int] = 500
-    """Rows that are read or written at a time."""
+    batch_size = 500
     default_port: ClassVar[int]
 
     def __init__(self, client: Any, address: Address, similarity: str | None = None) -> None:
@@ -39,13 +38,11 @@ class PiecewiseStore(Store):
     def update(self, ids: Sequence[Any], vectors: Array) -> None:
         """Write new vectors of existing documents."""
 
-    def write(self, ids: Sequence[Any], old: Array, new: Array) -> None:
-        with progress.bar("writing vectors", len(ids)) as bar:
-            for batch in slices(len(ids), self.batch_size):
-                unchanged = self.positions_unchanged(ids[batch], old[batch])
-                if unchanged:
-                    self.update([ids[batch.start + position] for position in unchanged], new[batch][unchanged])
-                bar.update(batch.stop - batch.start)
+    def write(self, change: Change) -> None:
+        for ids, old, new in change.batches(self.batch_size, "writing vectors"):
+            unchanged = self.positions_unchanged(ids, old)
+            if unchanged:
+                self.update([ids[position] for position in unchanged], new[unchanged])
 
     def blocks(self) -> Iterator[tuple[Sequence[Hashable], Array]]:
         yield from self.take_batches(self.ids, self.batch_size)

@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from nudgevec.arrays import Array, slices
+from nudgevec.arrays import Array, Ints, slices
 from nudgevec.core.exact import norms
 from nudgevec.errors import StoreError
 from nudgevec.stores.address import Address, parse_flag
 from nudgevec.stores.backend import import_client, wrong_client
-from nudgevec.stores.ledger import Ledger
+from nudgevec.stores.ledger import Change, Ledger, in_order, join_pairs, split_pairs
 from nudgevec.stores.piecewise import IN_MEMORY, PiecewiseStore
 
 _SIMILARITIES = {"Cosine": "cosine", "Dot": "dot", "Euclid": "l2"}
@@ -199,25 +199,35 @@ class QdrantStore(PiecewiseStore):
         last = self.client.retrieve(self._ledger, [_METADATA_POINT], with_payload=True)
         if not last:
             return None
-        points = [point for point in self._scroll(self._ledger, with_vectors=True) if str(point.id) != _METADATA_POINT]
-        pairs = np.array([point.vector[_LEDGER_VECTOR] for point in points], np.float32).reshape(len(points), -1)
-        ids = [point.payload["key"] for point in points]
-        return Ledger.from_pairs(json.loads(last[0].payload["facts"]), ids, pairs)
+        points = self._scroll(self._ledger, with_payload=["key"])
+        keys = [(point.id, point.payload["key"]) for point in points if str(point.id) != _METADATA_POINT]
+
+        def read(positions: Ints) -> tuple[Array, Array]:
+            point_ids = [keys[position][0] for position in positions.tolist()]
+            return split_pairs(in_order(point_ids, self._read_pairs(point_ids)))
+
+        return Ledger(json.loads(last[0].payload["facts"]), Change([key for _, key in keys], read))
+
+    def _read_pairs(self, point_ids: list[Any]) -> Iterator[tuple[list[Any], Array]]:
+        """Yield points of the ledger with their vectors."""
+        for batch in slices(len(point_ids), self.batch_size):
+            points = self.client.retrieve(self._ledger, point_ids[batch], with_payload=False, with_vectors=True)
+            pairs = np.array([point.vector[_LEDGER_VECTOR] for point in points], np.float32)
+            yield [point.id for point in points], pairs
 
     def create_ledger(self, ledger: Ledger) -> None:
         # Removes an incomplete one.
         self.drop_ledger()
-        pairs = ledger.pairs
-        params = self.models.VectorParams(size=pairs.shape[1], distance=self.models.Distance.DOT)
+        params = self.models.VectorParams(size=2 * self.dim, distance=self.models.Distance.DOT)
         self.client.create_collection(self._ledger, vectors_config={_LEDGER_VECTOR: params})
-        for batch in slices(len(pairs), self.batch_size):
+        for ids, old, new in ledger.change.batches(self.batch_size, "writing the ledger"):
             points = [
                 self.models.PointStruct(id=self._point(key), vector={_LEDGER_VECTOR: pair}, payload={"key": key})
-                for key, pair in zip(ledger.ids[batch], pairs[batch].tolist(), strict=True)
+                for key, pair in zip(ids, join_pairs(old, new).tolist(), strict=True)
             ]
             self.client.upsert(self._ledger, points)
         # The last point makes the ledger complete.
-        payload, zeros = {"facts": json.dumps(ledger.metadata)}, [0.0] * pairs.shape[1]
+        payload, zeros = {"facts": json.dumps(ledger.metadata)}, [0.0] * (2 * self.dim)
         last = self.models.PointStruct(id=_METADATA_POINT, vector={_LEDGER_VECTOR: zeros}, payload=payload)
         self.client.upsert(self._ledger, [last])
 
