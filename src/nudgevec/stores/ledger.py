@@ -16,7 +16,7 @@ import nudgevec
 from nudgevec import progress
 from nudgevec.arrays import Array, Ints, slices
 from nudgevec.errors import StoreError
-from nudgevec.patch import Patch
+from nudgevec.patch import Patch, method_name
 from nudgevec.stores.messages import example_ids
 from nudgevec.tensors import release_pages
 
@@ -86,6 +86,7 @@ class Ledger:
             "gamma": patch.gamma,
             "metric": patch.metric,
             "rows": len(patch),
+            "query_map": patch.query_map is not None,
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
             "nudgevec": nudgevec.__version__,
             # The stored name of the columns.
@@ -179,10 +180,12 @@ class Status:
         n_rows = self.metadata["rows"]
         if self.is_applied:
             text = (
-                f"NUDGE-{self.metadata['method']} with gamma {self.metadata['gamma']:.4g}, applied "
+                f"{method_name(self.metadata['method'])} with gamma {self.metadata['gamma']:.4g}, applied "
                 f"{self.metadata['when']} by nudgevec {self.metadata['nudgevec']}: {self.applied:,} of {n_rows:,} "
                 "rows have their new vectors"
             )
+            if self.metadata.get("query_map"):
+                text += ", for queries that went through its map"
             if self.original:
                 text += f", {self.original:,} still have their original ones: run apply or revert again"
         else:
