@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -36,8 +37,8 @@ from nudgevec.tuners.held_out import LabelledSet, Split
 
 SIGMAS = (0.1, 0.2)
 """Standard deviations of the numbers of the map, from the most cautious one on."""
-# Scores above which the sums of the likelihood are estimated, from so many candidates and random documents.
-MOST_SCORES, _CANDIDATES, _RANDOM = 2e8, 8, 2048
+# Documents and scores above which the sums of the likelihood are estimated; from so many candidates and random ones.
+MOST_DOCUMENTS, MOST_SCORES, _CANDIDATES, _RANDOM = 100_000, 2e8, 8, 2048
 # Standard deviations by which labelled pairs must be closer than others.
 _CLOSE = 3.0
 
@@ -69,7 +70,8 @@ class Learner:
         self.relevant_queries, relevant = labelled.labels.relevant()
         queries = _unit(labelled.vectors[self.relevant_queries])
         self._wanted: list[Ints] | None = None
-        if side == "documents" or float(len(queries)) * reader.n_rows <= MOST_SCORES:
+        few = reader.n_rows <= MOST_DOCUMENTS and float(len(queries)) * reader.n_rows <= MOST_SCORES
+        if side == "documents" or few:
             documents, row = _unit(in_memory(reader)), relevant.row
         else:
             documents, row, self._wanted, self._random = self._sampled(queries, relevant)
@@ -117,21 +119,32 @@ class Learner:
         model = self._model(np.arange(len(self.labelled.vectors)))
         return next(learn_maps(model, self.side, temperature(model), [sigma], begin))
 
-    def sweep(self, trials: Sequence[Trial], metric: Metric) -> tuple[Steps, Paths]:
-        """Return the metric of all held-out queries as a function of the step, and paths with its last stop."""
-        n_queries = sum(len(trial.split.held_out) for trial in trials)
-        steps, paths = zip(
-            *(swept for group in self._groups(trials) for swept in self._sweep(*group, metric, n_queries)), strict=True
-        )
-        return joined(steps), max(paths, key=lambda one: one.last_stop)
+    def sweep(self, candidates: Sequence[Sequence[Trial]], metric: Metric) -> list[tuple[Steps, Paths]]:
+        """Return the metric of all held-out queries as a function of the step, for each candidate.
 
-    def _groups(self, trials: Sequence[Trial]) -> Iterator[tuple[Reader, Sequence[Trial]]]:
-        """Yield trials with the documents that they search among, those of equal documents together."""
-        if self.side == "queries" or trials[0].map is None:
-            yield self.reader, trials
-        else:
-            for trial in trials:
-                yield self._mapped_reader(trial.map), [trial]
+        Parameters
+        ----------
+        candidates : sequence of sequences of Trial
+            The trials of each candidate, one for each split.
+        metric : Metric
+
+        Returns
+        -------
+        list of (Steps, Paths)
+            The paths are those of the split with the last stop.
+        """
+        n_queries = sum(len(trial.split.held_out) for trial in candidates[0])
+        trials = [trial for of_splits in candidates for trial in of_splits]
+        # One pass over the documents finds what all trials with the same documents need.
+        groups = groupby(trials, lambda trial: None if self.side == "queries" else trial.map)
+        swept = iter(
+            [each for by, group in groups for each in self._sweep(self._mapped_reader(by), [*group], metric, n_queries)]
+        )
+        results = []
+        for of_splits in candidates:
+            steps, paths = zip(*(next(swept) for _ in of_splits), strict=True)
+            results.append((joined(steps), max(paths, key=lambda one: one.last_stop)))
+        return results
 
     def _mapped_reader(self, by: LinearMap | None) -> Reader:
         """Return the documents after a map of the documents."""
@@ -145,7 +158,7 @@ class Learner:
     def _sweep(
         self, reader: Reader, trials: Sequence[Trial], metric: Metric, n_queries: int
     ) -> Iterator[tuple[Steps, Paths]]:
-        """Yield steps and paths of each trial. One pass over the documents finds what all of them need."""
+        """Yield steps and paths of each trial."""
         parts = [
             [
                 self.labelled.subset(numbers).mapped(self._of_queries(trial.map))

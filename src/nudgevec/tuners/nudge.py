@@ -29,10 +29,7 @@ from nudgevec.patch import Patch
 from nudgevec.search import BeforeAfter
 from nudgevec.tuners.base import Tuner
 from nudgevec.tuners.held_out import read_labelled_set, split_queries
-from nudgevec.tuners.learner import SIGMAS, Learner, Trial, in_memory
-
-# In larger collections, queries are mapped and not documents.
-_MOST_MAPPED_DOCUMENTS = 100_000
+from nudgevec.tuners.learner import MOST_DOCUMENTS, SIGMAS, Learner, Trial, in_memory
 
 
 class _Candidate(NamedTuple):
@@ -190,10 +187,8 @@ class Nudge(Tuner):
         learner = Learner(reader, labelled, self.side_, self.engine)
 
         trials = [[Trial(split, by) for by in (None, *learner.maps(split.train))] for split in splits]
-        candidates = [
-            _Candidate(number, *learner.sweep(of_splits, metric))
-            for number, of_splits in enumerate(zip(*trials, strict=True))
-        ]
+        swept = learner.sweep([*zip(*trials, strict=True)], metric)
+        candidates = [_Candidate(number, *each) for number, each in enumerate(swept)]
         chosen, self.choice_ = self._choose(candidates, metric, is_related=learner.is_related())
         self.gamma_, self.sigma_ = self.choice_.gamma, (0.0, *SIGMAS)[chosen.number]
         begin = trials[0][chosen.number].map
@@ -297,7 +292,7 @@ class Nudge(Tuner):
 
 def _side(side: str, n_documents: int) -> Side:
     if side == "auto":
-        return "documents" if n_documents <= _MOST_MAPPED_DOCUMENTS else "queries"
+        return "documents" if n_documents <= MOST_DOCUMENTS else "queries"
     return "documents" if side == "documents" else "queries"
 
 
