@@ -14,6 +14,7 @@ from nudgevec.engines.cpu import CpuEngine
 from nudgevec.errors import InputError
 from nudgevec.feedback.events import open_labels
 from nudgevec.stores import evaluate_index
+from nudgevec.text.embedders import static
 
 STORE = "lancedb:db#docs"
 
@@ -132,6 +133,50 @@ def test_a_store_is_measured_by_its_own_similarity(tmp_path, kind, default):
             store.apply(patch)
             original = evaluate(store.original(), queries, labels)
             assert original["ndcg@10"].mean == evaluate(vectors, queries, labels, similarity="dot")["ndcg@10"].mean
+
+
+@pytest.mark.parametrize("kind", ["IndexFlatL2", "IndexFlatIP"])
+def test_figures_that_a_store_does_not_serve_are_refused(tmp_path, monkeypatch, capsys, kind):
+    """Vectors of different lengths are ranked otherwise by cosine similarity."""
+    import faiss
+
+    monkeypatch.chdir(tmp_path)
+    corpus, queries, qrels = disk.texts()
+    row_of = {key: row for row, key in enumerate(corpus)}
+    events = [{"query": queries[query], "document": row_of[key]} for query, grades in qrels.items() for key in grades]
+    Path("events.jsonl").write_text("\n".join(map(json.dumps, events)))
+    unit = static.embed(list(corpus.values()))
+    similarity = {"IndexFlatL2": "l2", "IndexFlatIP": "dot"}[kind]
+    options = ["--store", "faiss:docs.faiss", "--labels", "events.jsonl", "--embedder", "static", "--quiet", "--json"]
+
+    def run(verb, *more):
+        capsys.readouterr()
+        code = cli.main([verb, *options, *more])
+        output = capsys.readouterr()
+        return json.loads(output.out)["test"] if code == 0 else output.err
+
+    def tune(name, *more):
+        return run("tune", "--out", name, "--method", "N", "--guard", "0", *more)
+
+    for lengths in (1.0, 5.0, np.linspace(0.2, 3, len(corpus))[:, None]):
+        index = getattr(faiss, kind)(unit.shape[1])
+        index.add(np.float32(lengths * unit))
+        faiss.write_index(index, "docs.faiss")
+        served, by_cosine = run("evaluate", "--through-index"), run("evaluate", "--similarity", "cosine")
+        if np.ndim(lengths) == 0:
+            assert run("evaluate") == served == by_cosine
+        else:
+            assert served != by_cosine
+            assert f"faiss:docs.faiss uses {similarity} similarity, which ranks vectors of different lengths" in (
+                run("evaluate", "--run", "run", "--original") if similarity == "dot" else run("evaluate")
+            )
+        if isinstance(lengths, float) and lengths == 1:
+            assert tune("run")["before"]["ndcg@10"] == served["ndcg@10"]
+        else:
+            assert f"uses {similarity} similarity, and NUDGE-N requires cosine similarity or unit vectors" in tune(
+                "new"
+            )
+            assert not Path("new").exists()
 
 
 def test_tune_takes_open_stores_logs_and_engines(folder, monkeypatch):

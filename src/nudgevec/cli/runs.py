@@ -13,7 +13,8 @@ from nudgevec.errors import NudgeWarning, OptionError
 from nudgevec.metrics import USUAL
 from nudgevec.patch import Patch
 from nudgevec.runs import card, folder, pipeline, same_model, tuning
-from nudgevec.stores import Address, evaluate_index, is_store
+from nudgevec.stores import Address, Store, evaluate_index, is_store
+from nudgevec.stores.compatibility import EqualLengths
 from nudgevec.tables import COMPARISON, Column, print_table
 from nudgevec.text.embedders import names_local_model
 from nudgevec.text.splits import TEST
@@ -69,6 +70,8 @@ def evaluate(options: argparse.Namespace) -> None:
         similarity = "index"
         result = evaluate_index(documents, vectors, test.labels, metrics)
     else:
+        if similarity == "cosine" and options.similarity is None:
+            documents = _check_ranked_by_cosine(documents, data.collection.documents.store)
         result = evaluation.evaluate(
             documents, vectors, test.labels, metrics, similarity=similarity, engine=options.engine
         )
@@ -128,6 +131,20 @@ def _measured_documents(
     if saved is not None and (status.metadata is None or status.metadata["patch"] != saved.patch.identity):
         raise OptionError(f"{store.url}: the patch of {options.run} is not applied, and its index has other vectors")
     return store, f"as the store serves them; {status}", None if saved is None else saved.patch
+
+
+def _check_ranked_by_cosine(documents: Any, store: Store | None) -> Any:
+    """Return documents that raise StoreError as they are read, unless their store ranks them as cosine similarity does.
+
+    Vectors of the same length are ranked alike by all similarities.
+    """
+    if store is None or store.similarity not in ("dot", "l2"):
+        return documents
+    problem = (
+        f"{store.url} uses {store.similarity} similarity, which ranks vectors of different lengths otherwise than "
+        "cosine similarity: measure its own search (--through-index), or insist on cosine similarity (--similarity cosine)"
+    )
+    return EqualLengths(documents, None, problem)
 
 
 def _data(options: argparse.Namespace) -> str:

@@ -27,7 +27,7 @@ from nudgevec.evaluation import Evaluation, compare_all
 from nudgevec.metrics import Metric
 from nudgevec.patch import Patch
 from nudgevec.search import BeforeAfter
-from nudgevec.stores.compatibility import check_dot
+from nudgevec.stores.compatibility import check_cosine, check_dot
 from nudgevec.text.collection import Collection
 from nudgevec.text.embedders import embed_collection
 from nudgevec.text.splits import SPLITS, TEST, TRAIN, VALIDATION, Split, split
@@ -297,11 +297,13 @@ def make_tuner(
 
 def fit(data: Prepared, tuner: Tuner) -> Run:
     """Fit a tuner on the training queries, choose gamma on the validation queries, and measure on the test queries."""
-    store = data.collection.documents.store
+    store, documents = data.collection.documents.store, data.documents
     if store is not None and store.similarity is not None and tuner.similarity == "dot":
         check_dot(str(data.collection.source), store.similarity, tuner.method)
+    elif store is not None:
+        documents = check_cosine(documents, str(data.collection.source), store.similarity, tuner.method)
     labelled = {name: (queries.vectors, queries.labels) for name, queries in data.queries.items()}
-    tuner.fit(data.documents, labelled[TRAIN], labelled[VALIDATION], labelled[TEST])
+    tuner.fit(documents, labelled[TRAIN], labelled[VALIDATION], labelled[TEST])
     options: dict[str, Any] = {name: getattr(tuner, name) for name in ("method", "metric", "guard")}
     if isinstance(tuner, Nudge):
         options |= {"refit": True, "gamma_is_given": False, "map": {"side": tuner.side_, "sigma": tuner.sigma_}}
