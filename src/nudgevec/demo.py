@@ -226,7 +226,7 @@ def _print_result(outcome: Outcome, out: TextIO) -> None:
     print(
         f"\nNudge moved {len(tuner.patch_):,} of {len(search.emoji):,} vectors by at most "
         f"{np.degrees(tuner.patch_.distance.max(initial=0.0)):.0f} degrees, by a map (sigma {tuner.sigma_:g}) and a "
-        f"step (gamma {tuner.gamma_:.3f}), in {outcome.seconds:.1f} s.\n"
+        f"step (gamma {tuner.gamma_:.3f}), in {outcome.seconds:.2f} s.\n"
         f"{USUAL[0]} of the test keywords: {main_change.wins} better, {main_change.losses} worse, "
         f"{main_change.ties} unchanged (p = {main_change.p_value:.4f}).",
         file=out,
