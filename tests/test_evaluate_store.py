@@ -61,7 +61,7 @@ def test_the_served_vectors_are_measured(folder, capsys):
     served, original = measure(capsys), measure(capsys, "--original")
     assert served["test"] == facts["test"]["after"]
     assert original["test"] == facts["test"]["before"] != served["test"]
-    assert served["documents"].startswith("as the store serves them; NUDGE-N with gamma ")
+    assert served["documents"].startswith("as the store serves them; Nudge with gamma ")
     assert original["documents"] == "the original vectors"
 
 
