@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from filelock import FileLock
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from nudgevec.arrays import Array, Ints, slices
@@ -23,7 +23,7 @@ from nudgevec.files import write_file_atomically
 from nudgevec.stores.address import Address
 from nudgevec.stores.backend import import_client
 from nudgevec.stores.base import Store
-from nudgevec.stores.ledger import Ledger
+from nudgevec.stores.ledger import LEDGER_KEYS, Ledger
 from nudgevec.stores.lock import locked
 
 _BLOCK_ROWS = 65536
@@ -126,9 +126,20 @@ class FaissStore(Store):
     def read_ledger(self) -> Ledger | None:
         if not self._ledger_path.exists():
             return None
-        with safe_open(self._ledger_path, "numpy") as file:
-            ids, before, after = (file.get_tensor(name) for name in ("ids", "before", "after"))
-            return Ledger(json.loads(file.metadata()["facts"]), ids.tolist(), before, after)
+        try:
+            with safe_open(self._ledger_path, "numpy") as file:
+                ids, before, after = (file.get_tensor(name) for name in ("ids", "before", "after"))
+                metadata = json.loads(file.metadata()["facts"])
+            is_whole = ids.ndim == 1 and before.shape == after.shape == (len(ids), self.dim)
+            is_whole = is_whole and isinstance(metadata, dict) and metadata.keys() >= LEDGER_KEYS
+        except (SafetensorError, KeyError, TypeError, ValueError, RecursionError):
+            is_whole = False
+        if not is_whole:
+            raise StoreError(
+                f"{self.url}: its ledger {self._ledger_path} is damaged or belongs to another index. The run or patch "
+                "that was applied has the original vectors too: remove this file, and revert that run or patch"
+            )
+        return Ledger(metadata, ids.tolist(), before, after)
 
     def create_ledger(self, ledger: Ledger) -> None:
         tensors = {"ids": np.array(ledger.ids, np.int64), "before": ledger.before, "after": ledger.after}

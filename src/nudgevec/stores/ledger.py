@@ -14,6 +14,9 @@ from nudgevec.arrays import Array, Ints
 from nudgevec.patch import Patch
 from nudgevec.stores.messages import example_ids
 
+# What every ledger says about its patch; "place" is the stored name of the columns.
+LEDGER_KEYS = frozenset({"patch", "method", "gamma", "rows", "when", "nudgevec", "place", "documents"})
+
 
 @dataclass(frozen=True)
 class Ledger:
