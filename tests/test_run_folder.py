@@ -90,6 +90,30 @@ def test_a_run_does_not_replace_what_it_reads(capsys):
     assert "run contains run/clicks.jsonl" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("link", ["queries.jsonl", "qrels", "qrels/train.tsv"])
+def test_a_run_does_not_replace_what_it_reads_through_a_link(link, capsys):
+    assert cli.main(["tune", "data", "--out", "run"]) == 0
+    target = Path("run") / Path(link).name
+    shutil.move(f"data/{link}", target)
+    Path(f"data/{link}").symlink_to(target.resolve())
+    capsys.readouterr()
+    before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
+    assert cli.main(["tune", "data", "--out", "run", "--overwrite"]) == 1
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message == f"nudgevec: run contains data/{link}, which this run reads: choose another --out"
+    assert {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()} == before
+
+
+def test_links_to_other_places_do_not_matter(tmp_path, capsys):
+    """A run folder may be in the data folder, and links in either may lead elsewhere."""
+    shutil.move("data/queries.jsonl", "queries.jsonl")
+    Path("data/queries.jsonl").symlink_to(tmp_path / "queries.jsonl")
+    Path("data/nowhere").symlink_to(tmp_path / "nowhere")
+    assert cli.main(["tune", "data", "--out", "data/runs/one"]) == 0
+    Path("data/runs/one/notes").symlink_to("README.md")
+    assert cli.main(["tune", "data", "--out", "data/runs/one", "--overwrite"]) == 0
+
+
 TUNE_SLOWLY = """
 import sys, time
 from nudgevec.runs import tuning

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import lancedb
@@ -9,6 +10,7 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 import pytest
+from safetensors.numpy import load, save
 
 import collections_on_disk as disk
 from nudgevec import NudgeN, Patch, cli, open_store
@@ -83,6 +85,40 @@ def test_files_beside_an_index_respect_the_umask(umask, tmp_path):
         os.umask(previous)
     names = {"docs.faiss.nudgevec", "docs.faiss.lock", ".docs.faiss.nudgevec-lock"}
     assert {(tmp_path / name).stat().st_mode & 0o777 for name in names} == {0o666 & ~umask}
+
+
+def rewritten(contents, **tensors):
+    """Return a ledger with other tensors."""
+    facts = {"facts": json.dumps({"patch": "0"})} if tensors.pop("facts", None) else None
+    return save({**load(contents), **tensors}, facts)
+
+
+DAMAGES = {
+    "empty": lambda contents: b"",
+    "cut": lambda contents: contents[:-1],
+    "text": lambda contents: b"a ledger",
+    "no facts": rewritten,
+    "few facts": lambda contents: rewritten(contents, facts=True),
+    "other rows": lambda contents: rewritten(contents, ids=np.arange(2)),
+    "other dimensions": lambda contents: rewritten(contents, before=np.ones((20, 3)), after=np.ones((20, 3))),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_ledger_of_faiss_is_named(damage, tmp_path):
+    store = Faiss(tmp_path)
+    store.fill(vectors())
+    before, patch = store.everything(), patch_for(store)
+    do(store, "apply", patch)
+    ledger = tmp_path / "docs.faiss.nudgevec"
+    ledger.write_bytes(DAMAGES[damage](ledger.read_bytes()))
+    reads = [("original",), ("status",), ("revert",), ("revert", patch), ("apply", patch)]
+    for verb, *arguments in reads:
+        with pytest.raises(StoreError, match=rf"{ledger} is damaged .* remove this file, and revert that run or patch"):
+            do(store, verb, *arguments)
+    ledger.unlink()
+    do(store, "revert", patch)
+    same(store, before, store.everything())
 
 
 @pytest.mark.parametrize("name", ["lancedb", "faiss", "pgvector"])

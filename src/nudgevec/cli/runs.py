@@ -142,7 +142,7 @@ def _check_ranked_by_cosine(documents: Any, store: Store | None) -> Any:
         return documents
     problem = (
         f"{store.url} uses {store.similarity} similarity, which ranks vectors of different lengths otherwise than "
-        "cosine similarity: measure its own search (--through-index), or insist (--similarity cosine)"
+        "cosine similarity: pass --through-index to measure its own search, or --similarity cosine"
     )
     return EqualLengths(documents, None, problem)
 

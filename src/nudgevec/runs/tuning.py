@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -115,7 +116,7 @@ def tune(
     if out is not None:
         if not os.fspath(out):
             raise OptionError("out (--out) needs the name of a folder")
-        claim = folder.claim(Path(out), overwrite, _input_files(data, labels))
+        claim = folder.claim(Path(out), overwrite, _input_files(data, labels, Path(out)))
     with claim:
         prepared = read_and_prepare(
             data,
@@ -164,9 +165,24 @@ def read_and_prepare(
     return prepare(collection, embedder, seed=seed, use_given_split=not resplit, prefixes=prefixes)
 
 
-def _input_files(data: str | os.PathLike[str] | Store, labels: str | os.PathLike[str] | LabelLog | None) -> list[str]:
-    """Return the files and folders that a run reads."""
+def _input_files(
+    data: str | os.PathLike[str] | Store, labels: str | os.PathLike[str] | LabelLog | None, out: Path
+) -> list[str]:
+    """Return the files and folders that a run reads, and the links in these folders, for a run folder ``out``."""
     paths = [] if isinstance(data, Store) else [os.fspath(data)]
     if labels is not None:
         paths.append(os.fspath(labels.path if isinstance(labels, LabelLog) else labels))
-    return [path for path in paths if not is_store(path)]
+    paths = [path for path in paths if not is_store(path)]
+    if out.exists():
+        paths += [link for path in paths for link in _links(path, out.resolve())]
+    return paths
+
+
+def _links(folder: str, skipped: Path) -> Iterator[str]:
+    """Yield the symbolic links in a folder and its subfolders, except for one of these."""
+    for parent, subfolders, files in os.walk(folder):
+        for name in [*subfolders, *files]:
+            path = os.path.join(parent, name)
+            if os.path.islink(path):
+                yield path
+        subfolders[:] = [name for name in subfolders if Path(parent, name).resolve() != skipped]

@@ -21,7 +21,7 @@ from nudgevec.files import write_file_atomically
 from nudgevec.stores.address import Address
 from nudgevec.stores.backend import import_client
 from nudgevec.stores.base import Store
-from nudgevec.stores.ledger import Change, Ledger
+from nudgevec.stores.ledger import LEDGER_KEYS, Change, Ledger
 from nudgevec.stores.lock import locked
 from nudgevec.tensors import Tensor, map_tensors, write_tensors
 
@@ -130,9 +130,20 @@ class FaissStore(Store):
     def read_ledger(self) -> Ledger | None:
         if not self._ledger_path.exists():
             return None
-        metadata, tensors = map_tensors(self._ledger_path)
-        ids, before, after = (tensors[name] for name in ("ids", "before", "after"))
-        return Ledger(json.loads(metadata["facts"]), Change.from_arrays(ids.tolist(), before, after))
+        try:
+            texts, tensors = map_tensors(self._ledger_path)
+            ids, before, after = (tensors[name] for name in ("ids", "before", "after"))
+            metadata = json.loads(texts["facts"])
+            is_whole = ids.ndim == 1 and before.shape == after.shape == (len(ids), self.dim)
+            is_whole = is_whole and isinstance(metadata, dict) and metadata.keys() >= LEDGER_KEYS
+        except (KeyError, TypeError, ValueError, RecursionError):
+            is_whole = False
+        if not is_whole:
+            raise StoreError(
+                f"{self.url}: its ledger {self._ledger_path} is damaged or belongs to another index. The run or patch "
+                "that was applied has the original vectors too: remove this file, and revert that run or patch"
+            )
+        return Ledger(metadata, Change.from_arrays(ids.tolist(), before, after))
 
     def create_ledger(self, ledger: Ledger) -> None:
         def column(number: int) -> Tensor:

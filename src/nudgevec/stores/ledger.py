@@ -63,6 +63,10 @@ class Change:
         return Change(self.ids, lambda positions: self.read(positions)[::-1])
 
 
+# What every ledger says about its patch; "place" is the stored name of the columns.
+LEDGER_KEYS = frozenset({"patch", "method", "gamma", "rows", "when", "nudgevec", "place", "documents"})
+
+
 @dataclass(frozen=True)
 class Ledger:
     """The applied patch as a store records it: metadata, and the change from the original to the new vectors."""
