@@ -47,6 +47,39 @@ def test_documents_of_another_model_are_refused(seed, tmp_path, capsys):
     assert "warning: data: queries are closer" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_half_migrated_collection_is_noticed(seed, tmp_path, capsys):
+    random = np.random.default_rng(seed)
+    write_emoji(tmp_path / "data", np.linalg.qr(random.standard_normal((256, 256)))[0])
+    other = np.load("data/documents.npy")
+    documents = demo.load().documents
+    is_other = random.random(len(documents)) < 0.5
+    documents[is_other] = other[is_other]
+    np.save("data/documents.npy", documents)
+    for command in (["tune", "data", "--out", "run", "--quiet"], ["evaluate", "data"]):
+        assert cli.main(command) == 0
+        problem = capsys.readouterr().err
+        assert "labelled documents are closer to other queries than to their own: a part of the documents" in problem
+        assert problem.count("\n") == 1
+    assert cli.main(["tune", "data", "--out", "other", "--quiet", "--no-embedder-check"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_too_few_labels_to_notice_another_model_are_a_warning(tmp_path, capsys):
+    """Where the vectors of the documents were made elsewhere."""
+    write_emoji(tmp_path / "data")
+    for path in (tmp_path / "data" / "qrels").iterdir():
+        path.write_text("\n".join(path.read_text().splitlines()[:6]))
+    assert cli.main(["evaluate", "data"]) == 0
+    problem = "18 labels are too few to see whether queries and documents come from the same model"
+    assert capsys.readouterr().err == f"nudgevec: warning: data: {problem}\n"
+    disk.beir(tmp_path / "texts", {"train": 0.6, "dev": 0.2, "test": 0.2})
+    for path in (tmp_path / "texts" / "qrels").iterdir():
+        path.write_text("\n".join(path.read_text().splitlines()[:4]))
+    assert cli.main(["evaluate", "texts"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_documents_of_the_same_model_are_not(tmp_path, capsys):
     write_emoji(tmp_path / "data")
     assert cli.main(["tune", "data", "--out", "run", "--quiet"]) == 0

@@ -58,9 +58,9 @@ def evaluate(options: argparse.Namespace) -> None:
     if facts and data.fingerprint(TEST) != facts["fingerprints"][TEST]:
         message = "these are not the test queries of the run; it may have been trained on some of them"
         warnings.warn(message, NudgeWarning, stacklevel=2)
-    mismatch = same_model.model_mismatch(data)
-    if mismatch:
-        warnings.warn(mismatch, NudgeWarning, stacklevel=2)
+    problem = same_model.model_mismatch(data) or same_model.model_doubt(data)
+    if problem:
+        warnings.warn(problem, NudgeWarning, stacklevel=2)
     documents, description, patch = _measured_documents(data, saved, options)
     test = data.queries[TEST]
     vectors = test.vectors if patch is None else patch.adapt(test.vectors)

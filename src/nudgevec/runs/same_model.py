@@ -1,12 +1,14 @@
 """Whether queries and documents come from the same model, judged by their labels.
 
 Vectors of different models with the same number of dimensions can be compared, but their similarity means nothing.
-Documents can be moved toward such queries anyway: every labelled query gains, while all others lose.
+Documents can be moved toward such queries anyway: every labelled query gains, while all others lose. The same holds for
+a part of the documents, where a collection is embedded anew and the change of the model has come half way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from math import sqrt
 
 import numpy as np
 
@@ -19,6 +21,11 @@ from nudgevec.text.splits import SPLITS
 _N_PAIRS, _LEAST_PAIRS = 1000, 20
 # 0.5 is chance. Vectors of one model reach 0.8 and more, even with a poor model or noisy labels.
 _LEAST_CLOSENESS = 0.6
+# Queries and documents that are looked at for documents of another model.
+_N_QUERIES, _N_DOCUMENTS = 1000, 2000
+# The share of documents that are closer to other queries than to their own. Of those of another model it is half; where
+# all are of one model it was at most 0.14 on nine data sets, with a poor model.
+_MOST_UNRELATED = 0.15
 
 
 def model_mismatch(data: Prepared) -> str | None:
@@ -35,6 +42,59 @@ def model_mismatch(data: Prepared) -> str | None:
         "of all cases, where chance gives 50%: queries and documents seem to be embedded with different models, or the "
         "labels to belong to other documents"
     )
+
+
+def model_doubt(data: Prepared) -> str | None:
+    """Return why a part of the documents may come from another model, or why this cannot be checked, or None."""
+    source, store = data.collection.source, data.collection.documents.store
+    is_embedded_here = data.collection.documents.vectors is None and not data.embedder.startswith("precomputed:")
+    is_known = is_embedded_here or (store is not None and store.embedder is not None)
+    n_pairs = len(_relevant_pairs(data))
+    if n_pairs < _LEAST_PAIRS:
+        problem = (
+            f"{source}: {n_pairs} labels are too few to see whether queries and documents come from the same model"
+        )
+        return None if is_known else problem
+    share, n_documents = unrelated_documents(data)
+    if share - 2.0 * sqrt(share * (1.0 - share) / max(1, n_documents)) <= _MOST_UNRELATED:
+        return None
+    return (
+        f"{source}: {share:.0%} of {n_documents:,} labelled documents are closer to other queries than to their own: a "
+        "part of the documents seems to be embedded with another model, or to have the labels of other documents"
+    )
+
+
+def unrelated_documents(data: Prepared) -> tuple[float, int]:
+    """Return the share of labelled documents that are closer to other queries than to their own, and their number.
+
+    A document is compared with all queries, and not with other documents: those of the queries' own model are closer to
+    all queries.
+    """
+    labelled = [
+        (vector, labels)
+        for queries in (data.queries[name] for name in SPLITS)
+        for vector, labels in zip(queries.vectors, queries.labels, strict=True)
+    ]
+    random = np.random.default_rng(0)
+    labelled = [labelled[position] for position in random.permutation(len(labelled))[:_N_QUERIES].tolist()]
+    keys = list(dict.fromkeys(key for _, labels in labelled for key, grade in labels.items() if grade > 0))
+    keys = [keys[position] for position in random.permutation(len(keys))[:_N_DOCUMENTS].tolist()]
+    column = {key: index for index, key in enumerate(keys)}
+    grades = np.zeros((len(labelled), len(keys)))
+    for line, (_, labels) in zip(grades, labelled, strict=True):
+        for key, grade in labels.items():
+            if key in column:
+                line[column[key]] = grade
+    scores = _unit(np.stack([vector for vector, _ in labelled])) @ _unit(data.documents.take(keys)).T
+    shares = []
+    for number in range(len(keys)):
+        score, of_document = scores[:, number], grades[:, number]
+        own, others = score[of_document > 0], np.sort(score[of_document == 0])
+        if len(others):
+            # A tie counts one half.
+            below = np.searchsorted(others, own, "left") + np.searchsorted(others, own, "right")
+            shares.append(below.mean() / (2 * len(others)))
+    return float(np.mean(np.array(shares) < 0.5)) if shares else 0.0, len(shares)
 
 
 def closeness(data: Prepared) -> tuple[float, int]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from nudgevec.engines import Engine
-from nudgevec.errors import InputError, OptionError, VectorError
+from nudgevec.errors import InputError, NudgeWarning, OptionError, VectorError
 from nudgevec.feedback.events import read_labelled_documents
 from nudgevec.feedback.log import LabelLog
 from nudgevec.runs import folder
 from nudgevec.runs.pipeline import Prepared, Run, fit, make_tuner, prepare
-from nudgevec.runs.same_model import model_mismatch
+from nudgevec.runs.same_model import model_doubt, model_mismatch
 from nudgevec.stores import Store, is_store
 from nudgevec.text import readers
 
@@ -129,9 +130,8 @@ def tune(
             seed=seed,
             resplit=resplit,
         )
-        mismatch = model_mismatch(prepared) if check_embedder else None
-        if mismatch:
-            raise VectorError(f"{mismatch}; to tune anyway, pass check_embedder=False (--no-embedder-check)")
+        if check_embedder:
+            _check_embedder(prepared)
         run = fit(prepared, tuner)
         if out is not None:
             folder.write(run, Path(out))
@@ -163,6 +163,16 @@ def read_and_prepare(
         collection = read_labelled_documents(source, log, half_life=half_life, cap=cap, seed=seed)
     prefixes = (document_prefix, query_prefix)
     return prepare(collection, embedder, seed=seed, use_given_split=not resplit, prefixes=prefixes)
+
+
+def _check_embedder(data: Prepared) -> None:
+    """Refuse queries and documents of different models, and warn where this is uncertain."""
+    mismatch = model_mismatch(data)
+    if mismatch:
+        raise VectorError(f"{mismatch}; to tune anyway, pass check_embedder=False (--no-embedder-check)")
+    doubt = model_doubt(data)
+    if doubt:
+        warnings.warn(doubt, NudgeWarning, stacklevel=3)
 
 
 def _input_files(
