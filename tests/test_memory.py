@@ -1,7 +1,8 @@
-"""Peak memory of a fit does not grow with the corpus, for any block size and number of queries."""
+"""Peak memory of a fit does not grow with the corpus, for any block size and number of queries; nor that of a patch."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -9,6 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+from nudgevec import Patch
+from real_stores import postgres
 
 LIMIT_MB = 240
 # Of CPU time; two or three are usual.
@@ -159,4 +163,102 @@ def test_memory_of_a_fit_on_parquet_is_bounded(parquet_files, engine):
     """Row groups are read in pieces, and blocks are released."""
     code = PARQUET.format(engine=engine)
     process = subprocess.run([sys.executable, "-c", code, *parquet_files], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr[-2000:]
+
+
+# A patch that moves every row. Its vectors are 300 MB before and after.
+PATCH_ROWS = 100_000
+PATCH_LIMITS_MB = {
+    "files": 60,
+    "pgvector": 100,
+    # The library keeps the vectors of a commit several times.
+    "lancedb": 200,
+}
+
+PATCH = """
+import sys
+import numpy as np
+from nudgevec import Patch, open_store
+from nudgevec.stores.pgvector_binary import COPY_HEADER, COPY_TRAILER, pack_rows
+
+def status(name):
+    return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith(name + ":"))
+
+def fill_files(url, ids, vectors):
+    return None
+
+def fill_pgvector(url, ids, vectors):
+    import psycopg
+    name = f"docs{len(ids)}"
+    with psycopg.connect(url) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE {name} (id bigint PRIMARY KEY, embedding vector({vectors.shape[1]}))")
+        for start in range(0, len(ids), 1000):
+            with cursor.copy(f"COPY {name} FROM STDIN (FORMAT BINARY)") as copy:
+                copy.write(COPY_HEADER + pack_rows(start, [vectors[start : start + 1000]], "vector") + COPY_TRAILER)
+    return f"{url}#{name}"
+
+def fill_lancedb(folder, ids, vectors):
+    import lancedb, pyarrow as pa
+    schema = pa.schema([("id", pa.int64()), ("vector", pa.list_(pa.float32(), vectors.shape[1]))])
+    def batches():
+        for start in range(0, len(ids), 1000):
+            flat = pa.array(np.ravel(vectors[start : start + 1000]))
+            part = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+            yield pa.record_batch([pa.array(ids[start : start + 1000]), part], schema=schema)
+    name = f"docs{len(ids)}"
+    lancedb.connect(folder).create_table(name, pa.RecordBatchReader.from_batches(schema, batches()))
+    return f"lancedb:{folder}#{name}"
+
+def use(url, path):
+    patch = Patch.load(path)
+    patch.save(path + ".copy")
+    if url:
+        with open_store(url) as store:
+            assert store.apply(patch).applied == store.status().applied == store.verify(patch).applied == len(patch)
+            assert store.revert(patch).original == len(patch)
+
+kind, place, small, large, limit = sys.argv[1:]
+urls = [globals()["fill_" + kind](place, patch.ids, patch.before) for patch in map(Patch.load, (small, large))]
+use(urls[0], small)  # load libraries, allocate thread buffers
+open("/proc/self/clear_refs", "w").write("5")
+before = status("VmRSS")
+use(urls[1], large)
+grown = status("VmHWM") - before
+assert grown < (int(limit) << 20), f"the process grew by {grown >> 20} MB"
+"""
+
+
+@pytest.fixture(scope="module")
+def patches(tmp_path_factory):
+    """Save a small and a large patch that move every row."""
+    folder, random = tmp_path_factory.mktemp("patches"), np.random.default_rng(0)
+    for name, n in (("small", PATCH_ROWS // 10), ("large", PATCH_ROWS)):
+        before = random.standard_normal((n, 384), dtype=np.float32)
+        before /= np.linalg.norm(before, axis=1, keepdims=True)
+        rows, counts = np.arange(n), {"labels": np.ones(n, np.int64), "distance": np.ones(n)}
+        facts = {"method": "N", "similarity": "cosine", "gamma": 0.1}
+        Patch(rows=rows, ids=rows.tolist(), before=before, after=np.roll(before, 1, axis=1), **counts, **facts).save(
+            folder / name
+        )
+    return folder
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+@pytest.mark.parametrize("kind", PATCH_LIMITS_MB)
+def test_memory_of_a_patch_of_all_rows_is_bounded(patches, tmp_path, kind):
+    place = str(tmp_path)
+    if kind == "pgvector":
+        import psycopg
+
+        place = postgres().get_uri()
+        with psycopg.connect(place) as connection:
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+    command = [sys.executable, "-c", PATCH, kind, place, patches / "small", patches / "large"]
+    command.append(str(PATCH_LIMITS_MB[kind]))
+    # One pool of memory for all threads: several are fragmented at random.
+    environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}
+    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if kind == "pgvector":
+        with psycopg.connect(place) as connection:
+            connection.execute(f"DROP TABLE docs{PATCH_ROWS // 10}, docs{PATCH_ROWS}")
     assert process.returncode == 0, process.stderr[-2000:]

@@ -422,6 +422,9 @@ print("ready", flush=True)
 sys.stdin.readline()
 sys.settrace(watch)
 with open_store(sys.argv[1]) as store:
+    if len(sys.argv) > 5:
+        store.batch_size = int(sys.argv[5])
+        store.commit_bytes = 4 * store.dim * store.batch_size
     getattr(store, sys.argv[3])(patch)
 sys.settrace(None)
 print("done", lines, flush=True)
@@ -429,11 +432,11 @@ print("done", lines, flush=True)
 MODULES = {"postgresql": "pgvector"}
 
 
-def start(store, path, verb, last=0):
+def start(store, path, verb, last=0, batch_size=None):
     scheme = store.url.partition(":")[0]
     script = APPLY.format(module=f"{MODULES.get(scheme, scheme)}_store")
     running = subprocess.Popen(
-        [sys.executable, "-c", script, store.url, path, verb, str(last)],
+        [sys.executable, "-c", script, store.url, path, verb, str(last), *([str(batch_size)] if batch_size else [])],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -451,13 +454,18 @@ def go(running):
 def test_a_patch_that_was_killed_can_be_completed_or_reverted(store, tmp_path):
     """Kill apply and revert at a random time, or before a random line of nudgevec.stores; 50 times in the full run."""
     store.fill(vectors(rows=store.rows))
-    patch = patch_for(store)
+    turns = store.n_kills if os.environ.get("NUDGEVEC_PROPERTY_TESTS") == "full" else 6
+    check_kills(store, tmp_path, patch_for(store), turns)
+
+
+def check_kills(store, tmp_path, patch, turns, batch_size=None):
+    """Kill apply and revert, and complete or revert the patch each time."""
     patch.save(tmp_path / "patch")
     before = store.everything()
     store.release()
     took, lines = {}, {}
     for verb in ("apply", "revert"):
-        with start(store, tmp_path / "patch", verb) as whole:
+        with start(store, tmp_path / "patch", verb, 0, batch_size) as whole:
             began = time.perf_counter()
             go(whole)
             done, _, count = whole.stdout.readline().partition(" ")
@@ -467,7 +475,6 @@ def test_a_patch_that_was_killed_can_be_completed_or_reverted(store, tmp_path):
             after = store.everything()
             store.release()
     chance = random.Random(0)
-    turns = store.n_kills if os.environ.get("NUDGEVEC_PROPERTY_TESTS") == "full" else 6
     died = between = 0
     for turn in range(turns):
         verb = ("apply", "revert")[turn % 2]
@@ -477,7 +484,7 @@ def test_a_patch_that_was_killed_can_be_completed_or_reverted(store, tmp_path):
             do(store, "apply", patch)
         store.release()
         last = chance.randint(1, lines[verb]) if by_line else 0
-        with start(store, tmp_path / "patch", verb, last) as running:
+        with start(store, tmp_path / "patch", verb, last, batch_size) as running:
             go(running)
             if not by_line:
                 time.sleep(chance.uniform(0, took[verb]))

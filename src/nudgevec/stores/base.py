@@ -244,7 +244,11 @@ class Store(Backend):
         applied, reader = ledger.change.subset(self._row_states(ledger).applied), Reader(self)
 
         def original_vectors(current: Array, positions: Ints) -> Array:
-            before, after = applied.read(positions)
+            try:
+                before, after = applied.read(positions)
+            except Exception as error:
+                problem = self.address.hide_password(error_text(error))
+                raise StoreError(f"{self.url}: the ledger is gone; was the patch reverted? ({problem})") from error
             if not self.equal_rows(current, after).all():
                 raise PatchError(f"{self.url}: documents have changed since their original vectors were requested")
             return before

@@ -28,6 +28,8 @@ from nudgevec.stores.pgvector_binary import COPY_HEADER, COPY_TRAILER, NUMBERS, 
 
 log = logging.getLogger(__name__)
 
+# An update of so many rows through an hnsw index takes a minute.
+_MANY_ROWS = 5000
 # A process that died a moment ago may still hold the lock.
 _LOCK_TIMEOUT = "3s"
 # Scans of a table return its rows in the same order each time.
@@ -303,6 +305,13 @@ class PgStore(Store):
     def write(self, change: Change) -> None:
         # The rows have been locked since they were compared with the old vectors.
         self._has_written = True
+        if self._operators and len(change) >= _MANY_ROWS:
+            log.warning(
+                "%s: writing %s rows through the index, which takes long; dropping it first and creating it again "
+                "afterwards is faster",
+                self.url,
+                f"{len(change):,}",
+            )
         vectors = ([new] for _, _, new in change.batches(self.batch_size, "writing vectors"))
         with self._uploaded(["new_vector"], vectors) as rows:
             self._execute(
