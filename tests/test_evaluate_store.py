@@ -173,7 +173,9 @@ def test_figures_that_a_store_does_not_serve_are_refused(tmp_path, monkeypatch, 
         if isinstance(lengths, float) and lengths == 1:
             assert tune("run")["before"]["ndcg@10"] == served["ndcg@10"]
         else:
-            assert f"uses {similarity} similarity, and Nudge requires cosine similarity or unit vectors" in tune("new")
+            assert f"uses {similarity} similarity, and NUDGE-N requires cosine similarity or unit vectors" in tune(
+                "new"
+            )
             assert not Path("new").exists()
 
 
